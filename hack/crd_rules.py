@@ -25,7 +25,9 @@ from fedsilo.api.resources import (
     BYTE_RESOURCES,
     HUGE_PAGES,
     KNOWN_RESOURCES,
+    LEAST_LIMITS,
     PARTS_OF_A_UNIT,
+    QUOTA_PREFIX,
 )
 from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER
 
@@ -141,12 +143,14 @@ _LIMITED_RESOURCE: Final = f"({_DEVICE_RESOURCE} || name.startsWith('{HUGE_PAGES
 
 AMOUNTS_RULE: Final = Rule(
     f"self.all(name, {_DEVICE_RESOURCE} ? string(self[name]).matches('^[0-9]+$')"
-    f" : name == 'cpu' || name.startsWith('{HUGE_PAGES}')"
+    f" && !name.startsWith('{QUOTA_PREFIX}') : name == 'cpu' || name.startsWith('{HUGE_PAGES}')"
     f" || name in {list(BYTE_RESOURCES)} && !string(self[name]).matches('{PARTS_OF_A_UNIT}'))",
     f"has what is no resource of a container, or parts of a device or of a byte; {KNOWN_RESOURCES}: 1, and bytes as M, "
     "Mi or Gi",
 )
-"""The rule of a mapping from resources to amounts, see `fedsilo.api.resources`."""
+"""The rule of a mapping from resources to amounts, see `fedsilo.api.resources`.
+
+The form of a key is none of it: an API server takes each for as long as a request, and a pattern for too expensive."""
 
 
 def _requests_rule(field: str = "resources") -> Rule:
@@ -175,6 +179,28 @@ def _key_rule(field: str, prefixes: tuple[str, ...], problem: str) -> Rule:
     """
     refused = f"key in {list(OWNED_KEYS)} || {list(prefixes)}.exists(start, key.startsWith(start))"
     return Rule(f"!has(self.{field}) || !self.{field}.exists(key, {refused})", problem, f".{field}")
+
+
+def _limits_rules(field: str = "resources") -> tuple[Rule, ...]:
+    """The rule of a container's limits: with less, none starts."""
+    limits = f"self.{field}.limits"
+    return tuple(
+        Rule(
+            f"!has(self.{field}) || !has({limits}) || !('{name}' in {limits})"
+            f" || quantity(string({limits}['{name}'])).compareTo(quantity('{least}')) >= 0",
+            f"has too little {name} for a container to start; use {least} or more, or leave it out",
+            f".{field}.limits",
+        )
+        for name, least in LEAST_LIMITS.items()
+    )
+
+
+_PULL_SECRETS_RULE: Final = Rule(
+    "!has(self.imagePullSecrets)"
+    " || self.imagePullSecrets.all(one, self.imagePullSecrets.exists_one(other, other == one))",
+    "has a name twice; remove one",
+    ".imagePullSecrets",
+)
 
 
 def _not_of_silos(field: str) -> Rule:
@@ -208,8 +234,15 @@ MUTABLE_FIELDS: Final = ("suspend", "ttlSecondsAfterFinished")
 
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),
-    "VolumeSpec": one_of(
-        {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
+    "VolumeSpec": (
+        *one_of(
+            {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
+        ),
+        Rule(
+            "!has(self.hostPath) || self.hostPath.startsWith('/') && !self.hostPath.matches('/[.][.](/|$)')",
+            "is no absolute path without '..'; write the directory's whole path, such as /srv/data",
+            ".hostPath",
+        ),
     ),
     "InitialWeightsSpec": one_of({"file": "has(self.file)", "run": "has(self.run)"}),
     "DifferentialPrivacySpec": (
@@ -247,7 +280,31 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "has no pattern; name tensors in shared, frozen or local, or remove parameters",
         ),
     ),
-    "SiloAgentTemplate": (_requests_rule(), _requests_rule("guardResources"), _registry_rule("guardImage")),
+    "Toleration": (
+        Rule(
+            "self.operator != 'Exists' || !has(self.value) || self.value == ''",
+            "has no meaning with operator Exists; remove it, or use Equal",
+            ".value",
+        ),
+        Rule(
+            "self.operator != 'Equal' || has(self.key)",
+            "is missing, which operator Equal needs; add it, or use operator Exists",
+            ".key",
+        ),
+        Rule(
+            "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
+            "has a meaning for effect NoExecute only; write that effect, or remove it",
+            ".tolerationSeconds",
+        ),
+    ),
+    "SiloAgentTemplate": (
+        _requests_rule(),
+        _requests_rule("guardResources"),
+        *_limits_rules(),
+        *_limits_rules("guardResources"),
+        _registry_rule("guardImage"),
+        _PULL_SECRETS_RULE,
+    ),
     "AgentsSpec": (_registry_rule("image"),),
     "PodMetadata": (
         _key_rule("labels", OWNED_PREFIXES, f"has what {'; '.join(OWNED_KEY_PROBLEM)}"),
@@ -275,6 +332,8 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "AggregatorSpec": (
         _requests_rule(),
         _registry_rule("image"),
+        *_limits_rules(),
+        _PULL_SECRETS_RULE,
         # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
         Rule(
             "!has(self.datasets) || self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",

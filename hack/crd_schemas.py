@@ -62,6 +62,7 @@ def structural_schema(given: Schema, known: Mapping[str, Schema], model: str = "
         return _nullable(
             structural_schema(value | {key: given[key] for key in given if key != "anyOf"}, known)
         )
+    given = _without_key_form(given)
     content = {key: given[key] for key in ("description", *_BOUNDS) if key in given} | _form(given, known)
     if given.get("default") is not None:
         content["default"] = _default(given["default"], content)
@@ -88,6 +89,14 @@ def opaque_schema(model: Schema) -> Schema:
         "additionalProperties": True,
         "maxProperties": 100,
     }
+
+
+def _without_key_form(given: Schema) -> Schema:
+    """A mapping whose keys have a form, without it: no structural schema says one, and the operator looks at it."""
+    if "patternProperties" not in given:
+        return given
+    (values,) = given["patternProperties"].values()
+    return given | {"additionalProperties": values}
 
 
 def without_defaults(given: Schema) -> Schema:

@@ -46,9 +46,18 @@ Dimension = Annotated[Integer, Field(ge=1, le=65536)]
 
 RFC1035_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 RFC1123_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-RFC1123_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-IMAGE = r"^[a-z0-9][-a-zA-Z0-9._:/@]*$"
 REGISTRY = r"^(localhost|[^/]*[.:][^/]*)/"
+_PART = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+RFC1123_SUBDOMAIN = rf"^{_PART}([.]{_PART})*$"
+_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY = rf"^({_PART}([.]{_PART})*/)?{_NAME}$"
+LABEL_VALUE = rf"^({_NAME})?$"
+_PATH_PART = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
+_HOST = "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
+IMAGE = (
+    rf"^({_HOST}([.]{_HOST})*(:[0-9]{{1,5}})?/)?{_PATH_PART}(/{_PATH_PART})*"
+    r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha(256:[0-9a-f]{64}|512:[0-9a-f]{128}))?$"
+)
 IMAGE_BY_DIGEST = r"^[a-z0-9][-a-zA-Z0-9._:/]*@sha256:[0-9a-f]{64}$"
 HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
 TRACKING_URL = r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"
@@ -72,6 +81,8 @@ FORMATS = {
     RFC1035_LABEL: "small letters, digits and '-', beginning with a letter (RFC 1035 label)",
     RFC1123_LABEL: "small letters, digits and '-' (RFC 1123 label)",
     RFC1123_SUBDOMAIN: "small letters, digits, '-' and '.' (RFC 1123 subdomain)",
+    LABEL_KEY: "a label's key: at most 63 letters, digits, '-', '_' and '.', after a domain and '/' if it has one",
+    LABEL_VALUE: "a label's value: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at each end",
     IMAGE: "an image reference such as registry.example/fedsilo-trainer:0.1.0",
     IMAGE_BY_DIGEST: "an image by digest: name@sha256: and 64 hexadecimal digits",
     HTTPS_URL: "a URL that begins with https://",
@@ -116,7 +127,9 @@ Signature = Annotated[str, StringConstraints(pattern=SIGNATURE, max_length=88)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 LongText = Annotated[str, StringConstraints(max_length=32768)]
 
-Labels = Annotated[dict[Annotated[str, StringConstraints(max_length=317)], Text], Field(max_length=64)]
+LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY, max_length=317)]
+LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE, max_length=63)]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
 
 
 def invalid_value(problem: str, remedy: str, *path: str | int, value: Any = None) -> PydanticCustomError:
@@ -145,6 +158,13 @@ def check_one_of(**given: bool) -> None:
         raise invalid_value(f"has {names} together", "remove all but one")
     if not any(given.values()):
         raise invalid_value(f"has none of {names}", "give one of them")
+
+
+def check_once(field: str, names: Sequence[str] | None) -> None:
+    """Refuse a list, of whose field this is the name, that has an entry twice: an API server merges it by them."""
+    for position, name in enumerate(names or ()):
+        if name in (names or ())[:position]:
+            raise invalid_value("is there twice", "remove one", field, position, value=name)
 
 
 def check_server(url: str) -> str:

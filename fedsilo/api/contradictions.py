@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from fedsilo.api.data import UNTRAINED_METHODS
-from fedsilo.api.faults import Finding
+from fedsilo.api.digest import frozen_spec
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest
 from fedsilo.api.text import count_text
@@ -14,9 +16,17 @@ TEST_DATASET, PUBLIC_DATASET = "spec.evaluation.testDataset", "spec.aggregation.
 TEST_EXAMPLES = "has the examples of spec.evaluation.testDataset, on which nothing may be learned"
 
 
+MAX_SPEC_BYTES = 512 << 10
+"""Bytes of a specification as JSON on lines of its own: a ConfigMap, of at most 1 MiB, has it with silo and keys."""
+
+
 def contradictions(job: FederatedJob) -> Iterator[Finding]:
     """What one part of the job says that another does not keep, whichever silos there are."""
     spec = job.spec
+    size = len(json.dumps(frozen_spec(spec), indent=1))
+    if size > MAX_SPEC_BYTES:
+        problem = f"has {size} bytes as JSON, and at most {MAX_SPEC_BYTES} reach the job's pods"
+        yield "spec", ABSENT_VALUE, problem, "shorten its longest part, or read that from a file of the image"
     test, public = spec.evaluation.test_dataset, spec.aggregation.public_dataset
     held = [dataset.name for dataset in spec.aggregator.datasets]
     for field, name in ((TEST_DATASET, test), (PUBLIC_DATASET, public)):

@@ -59,6 +59,13 @@ class VolumeSpec(Fields):
             persistentVolumeClaim=self.persistent_volume_claim is not None,
             hostPath=self.host_path is not None,
         )
+        path = self.host_path
+        if path is not None and (not path.startswith("/") or ".." in path.split("/")):
+            problem, remedy = (
+                "is no absolute path without '..'",
+                "write the directory's whole path, such as /srv/data",
+            )
+            raise invalid_value(problem, remedy, "hostPath", value=path)
         return self
 
 

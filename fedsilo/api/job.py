@@ -27,6 +27,7 @@ from fedsilo.api.common import (
     Reference,
     SecretName,
     Url,
+    check_once,
     check_one_of,
     invalid_value,
 )
@@ -194,7 +195,8 @@ class AggregatorSpec(Fields):
     )
 
     @model_validator(mode="after")
-    def _checked_datasets(self) -> Self:
+    def _lists_of_pods(self) -> Self:
+        check_once("imagePullSecrets", self.image_pull_secrets)
         check_unique_names(self.datasets)
         for position, dataset in enumerate(self.datasets):
             if dataset.volume is not None and dataset.volume.host_path is not None:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from fedsilo.api.common import Fields, Integer, Label, Text, invalid_value
+from fedsilo.api.common import Fields, Integer, Label, LabelKey, LabelValue, invalid_value
+from fedsilo.api.faults import ABSENT_VALUE
 
-LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
-
-LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
-LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE, max_length=63)]
 LabelValues = Annotated[tuple[LabelValue, ...], Field(max_length=32)]
 Inclusion = Literal["Honor", "Ignore"]
 
@@ -24,13 +21,27 @@ Inclusion = Literal["Honor", "Ignore"]
 class Toleration(Fields):
     """A taint that pods tolerate, as in core/v1."""
 
-    key: Text | None = Field(default=None, description="Key of the taint; all when absent.")
+    key: LabelKey | None = Field(default=None, description="Key of the taint; all when absent.")
     operator: Literal["Equal", "Exists"] = Field(default="Equal", description="How the value is compared.")
-    value: Text | None = Field(default=None, description="Value of the taint, for Equal.")
+    value: LabelValue | None = Field(default=None, description="Value of the taint, for Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None, description="Effect of the taint; all when absent."
     )
     toleration_seconds: Integer | None = Field(default=None, description="How long, for NoExecute.")
+
+    @model_validator(mode="after")
+    def _as_pods_may_have_it(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise invalid_value(
+                "has no meaning with operator Exists", "remove it, or use Equal", "value", value=self.value
+            )
+        if self.operator == "Equal" and self.key is None:
+            problem, remedy = "is missing, which operator Equal needs", "add it, or use operator Exists"
+            raise invalid_value(problem, remedy, "key", value=ABSENT_VALUE)
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            problem, remedy = "has a meaning for effect NoExecute only", "write that effect, or remove it"
+            raise invalid_value(problem, remedy, "tolerationSeconds", value=self.toleration_seconds)
+        return self
 
 
 def _check_values(operator: str, values: Sequence[str]) -> None:

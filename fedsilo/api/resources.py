@@ -1,7 +1,8 @@
 """What a container gets of a node, in amounts that an API server takes (Kubernetes: "Resource Management for Pods and
 Containers", "Extended Resources").
 
-A pod is made long after its job was written: an amount that no pod may have is refused where a person wrote it.
+A pod is made long after its job was written: an amount that no pod may have, or with which none can start, is refused
+where a person wrote it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
-from fedsilo.api.common import Fields, Label, Quantity, invalid_value, invalid_values
+from fedsilo.api.common import LABEL_KEY, QUANTITY, Fields, Label, Quantity, invalid_value, invalid_values
 from fedsilo.api.faults import ABSENT_VALUE
 
 ResourceKey = Annotated[str, StringConstraints(max_length=317)]
@@ -39,6 +40,13 @@ PARTS_OF_A_BYTE: Final = ("is no whole number of bytes", "write a suffix of byte
 HUGE_PAGES: Final = "hugepages-"
 """What the name of a resource of huge pages begins with; their size follows."""
 
+QUOTA_PREFIX: Final = "requests."
+"""What the name of a device cannot begin with: quotas put it before the names of devices."""
+
+LEAST_LIMITS: Final = {"cpu": "1m", "memory": "32Mi", "ephemeral-storage": "1Mi"}
+"""Limits below which no container of fedsilo starts or stays: Python and what a program imports first take 60 to 80 MiB
+of memory, and its first lines of log some kilobytes. A limit of zero is none for some runtimes and kills for others."""
+
 
 def is_device(name: str) -> bool:
     """Whether a resource is of a device plugin: its name has a domain."""
@@ -57,6 +65,19 @@ def _resource_errors(resources: Mapping[Section, Mapping[str, Quantity]]) -> Ite
         for name, amount in amounts.items():
             if (wrong := _amount_problem(name, amount)) is not None:
                 yield invalid_value(*wrong, section, name, value=str(amount))
+    for name, least in LEAST_LIMITS.items():
+        if name in limits and _amount_problem(name, limits[name]) is None and _is_less(limits[name], least):
+            problem, remedy = (
+                "is too little for a container to start",
+                f"use {least} or more, or leave it out",
+            )
+            yield invalid_value(problem, remedy, "limits", name, value=str(limits[name]))
+    pages = [
+        (section, name) for section, held in resources.items() for name in held if name.startswith(HUGE_PAGES)
+    ]
+    if pages and not {"cpu", "memory"} & {*requests, *limits}:
+        problem, remedy = "needs an amount of cpu or memory beside it", "add one"
+        yield invalid_value(problem, remedy, *pages[0], value=str(resources[pages[0][0]][pages[0][1]]))
     for name, amount in requests.items():
         if _amount_problem(name, amount) is not None:
             continue  # what its limit should be follows from a right amount
@@ -67,13 +88,30 @@ def _resource_errors(resources: Mapping[Section, Mapping[str, Quantity]]) -> Ite
             yield invalid_value(*wrong, "requests", name, value=str(amount))
 
 
+def _is_less(amount: Quantity, least: str) -> bool:
+    return amount.exact_value < Quantity(least).exact_value
+
+
 def _amount_problem(name: str, amount: Quantity) -> tuple[str, str] | None:
     """Why a container cannot have so much of a resource, and the remedy."""
     if not is_device(name) and name not in POD_RESOURCES and not name.startswith(HUGE_PAGES):
         return "is no resource of a container", KNOWN_RESOURCES
+    if is_device(name) and (not re.fullmatch(LABEL_KEY, name) or name.startswith(QUOTA_PREFIX)):
+        return "is no name of a device", KNOWN_RESOURCES
+    if name.startswith(HUGE_PAGES):
+        return _huge_pages_problem(name.removeprefix(HUGE_PAGES), amount)
     if is_device(name) and not amount.isdecimal():
         return "is no whole number of devices", "write a number without a suffix, such as 1"
     return PARTS_OF_A_BYTE if name in BYTE_RESOURCES and is_split(amount) else None
+
+
+def _huge_pages_problem(size: str, amount: Quantity) -> tuple[str, str] | None:
+    page = Quantity(size).value if re.fullmatch(QUANTITY, size) else 0
+    if not page:
+        return "is no size of a page", "write one that the nodes have, such as hugepages-2Mi"
+    if amount.exact_value % page or not amount.exact_value:
+        return f"is no whole number of pages of {size}", f"use {size} or a multiple of it"
+    return None
 
 
 def _request_problem(name: str, amount: Quantity, limit: Quantity) -> tuple[str, str] | None:

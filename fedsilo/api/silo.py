@@ -23,6 +23,7 @@ from fedsilo.api.common import (
     SecretName,
     Sha256,
     Time,
+    check_once,
     invalid_value,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
@@ -87,6 +88,11 @@ class SiloAgentTemplate(Fields):
         selector = self.node_selector | (given.node_selector or {})
         tolerations = (*self.tolerations, *(given.tolerations or ()))
         return given.model_copy(update={"node_selector": selector, "tolerations": tolerations})
+
+    @model_validator(mode="after")
+    def _pull_secrets_once(self) -> Self:
+        check_once("imagePullSecrets", self.image_pull_secrets)
+        return self
 
     @property
     def gpus(self) -> int:

@@ -15,6 +15,7 @@ from fedsilo.api.common import (
     Flag,
     Integer,
     Label,
+    LabelKey,
     Number,
     Quantity,
     Reference,
@@ -24,7 +25,6 @@ from fedsilo.api.common import (
     invalid_value,
 )
 from fedsilo.api.differential_privacy import PrivacyUnit
-from fedsilo.api.placement import LabelKey
 from fedsilo.payload_kinds import PayloadKind
 
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]

@@ -29,7 +29,8 @@ def type_text(content: dict[str, Any]) -> str:
             length = _range_text(content, "minItems", "maxItems")
             return f"list{' of ' if length else ''}{length}: {type_text(content['items'])}"
         case "object":
-            values = content.get("additionalProperties")
+            forms = [*content.get("patternProperties", {}).values(), content.get("additionalProperties")]
+            values = forms[0]
             return f"mapping to {type_text(values)}" if isinstance(values, dict) else "mapping"
         case "integer" | "number" as number:
             bounds = (_range_text(content, "minimum", "maximum"), *_strictly(content))

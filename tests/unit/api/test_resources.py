@@ -42,7 +42,10 @@ def lines(model: type[Any], document: dict[str, Any]) -> list[str]:
         ({"limits": {"gpu": 1}}, "limits.gpu: is no resource of a container"),
         ({"requests": {"storage": "1Gi"}}, "requests.storage: is no resource of a container"),
         ({"limits": {"memory": "500m"}}, "limits.memory: is no whole number of bytes"),
-        ({"requests": {"hugepages-2Mi": "4Mi"}}, "limits.hugepages-2Mi: is missing, which its request needs"),
+        (
+            {"requests": {"hugepages-2Mi": "4Mi", "cpu": 1}},
+            "limits.hugepages-2Mi: is missing, which its request needs",
+        ),
     ],
 )
 @pytest.mark.parametrize("owner", [SiloAgentTemplate, AggregatorSpec])
