@@ -16,6 +16,7 @@ from fedsilo.api.conditions import ObjectionReason
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.faults import ABSENT_VALUE, value_text
 from fedsilo.api.proposal import decision_on, proposal_digest
+from fedsilo.api.resources import is_device
 from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated, count_text
 from fedsilo.data.catalogue import check_dataset, listed_features, names_persons
@@ -57,6 +58,7 @@ def objections(
         *_policy(agent, silo, now),
         *_image(agent, silo, proposal.trainer_image),
         *_metadata(agent, silo, proposal.trainer_image),
+        *_device(agent, silo, proposal.trainer_image),
         *_dataset(agent, silo),
     )
     decided = _decision(agent, silo, proposal, has_begun)
@@ -194,6 +196,20 @@ def _metadata(agent: SiloAgent, silo: Silo, trainer_image: str) -> Iterator[tupl
         remedy = policy.choose(allowed, "spec.agents.podTemplate.metadata")
         problem = f"policy.metadataKeys allows {permitted}, not {comma_separated(refused)}"
         yield ObjectionReason.POLICY_REFUSED, f"{problem}; {remedy}"
+
+
+def _device(agent: SiloAgent, silo: Silo, trainer_image: str) -> Iterator[tuple[ObjectionReason, str]]:
+    """A GPU that no trainer of the silo gets. What is installed on a machine sees that machine's; what a RuntimeClass
+    gives to containers is not known here.
+    """
+    template, device = silo.spec.agent, agent.spec.job.spec.training.device
+    given = template.runtime_class_name is not None or any(
+        map(is_device, template.resources.get("limits", ()))
+    )
+    if device == "cuda" and not given and not is_installed(trainer_image):
+        problem = "spec.training.device is cuda, and the silo gives its trainers no GPU"
+        remedy = "use auto or cpu, or ask the institution for one, in spec.agent.resources.limits of its Silo"
+        yield ObjectionReason.MANIFEST_INVALID, f"{problem}; {remedy}"
 
 
 def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, str]]:

@@ -15,7 +15,7 @@ from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget, SiloPolicy
-from fedsilo.api.text import comma_separated, count_text
+from fedsilo.api.text import comma_separated, count_text, join_names
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.components.feature_statistics import KIND
@@ -23,6 +23,7 @@ from fedsilo.methods.step import Payload
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentBudget, stated_epsilon
 from fedsilo.silo.reply_limits import min_samples_per_update
+from fedsilo.transforms.evaluation.sums import metrics_that_send
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.third_party.registry import missing_transforms
 from fedsilo.wire import Contract
@@ -269,13 +270,13 @@ def _against_departure(
     policy: SiloPolicy, job: FrozenJob, departure: EgressRequest, sent: EgressTotals
 ) -> Iterator[str]:
     method = job.spec.method.name
-    forbidden = [kind for kind in departure.kinds if kind not in policy.payload_kinds]
-    if forbidden:
-        remedy = "use a method that sends only what the policy allows, or ask the institution to allow it"
-        who = f"method {method} sends"
-        if forbidden == [KIND] and job.spec.data.preprocessing is not None:
-            who, remedy = "spec.data.preprocessing needs", "leave it out, or ask the institution to allow it"
-        yield f"policy.payloadKinds does not allow {comma_separated(forbidden)}, which {who}; {remedy}"
+    asked: dict[tuple[str, str], list[str]] = {}
+    for kind in departure.kinds:
+        if kind not in policy.payload_kinds:
+            asked.setdefault(_sender(job.spec, kind), []).append(kind)
+    for (who, remedy), kinds in asked.items():
+        remedy = f"{remedy}, or ask the institution to allow it"
+        yield f"policy.payloadKinds does not allow {comma_separated(kinds)}, which {who}; {remedy}"
     least, examples = min_samples_per_update(policy), departure.examples
     if examples is not None and examples < least:
         remedy = "use larger batches, or localEpochs or more localSteps, or ask the institution for fewer"
@@ -295,6 +296,17 @@ def _against_departure(
     if most is not None and departure.round is not None and len(sent.rounds | {departure.round}) > most:
         remedy = "end the job, or ask the institution for more"
         yield f"policy.maxAnsweredRounds is {most}, the silo has answered in {answered} of the job; {remedy}"
+
+
+def _sender(spec: FederatedJobSpec, kind: str) -> tuple[str, str]:
+    """What of a job has its silos send payloads of a kind, with its verb, and what else the job could ask for."""
+    if kind == KIND and spec.data.preprocessing is not None:
+        return "spec.data.preprocessing needs", "leave it out"
+    if metrics := metrics_that_send(kind, spec):
+        named, verb = join_names(metrics, len(metrics)), "needs" if len(metrics) == 1 else "need"
+        remedy = f"leave out {named}, or name a testDataset in spec.evaluation"
+        return f"{named} in spec.evaluation.metrics {verb}", remedy
+    return f"method {spec.method.name} sends", "use a method that sends only what the policy allows"
 
 
 def choose(allowed: Collection[str], field: str) -> str:

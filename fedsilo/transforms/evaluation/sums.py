@@ -19,7 +19,7 @@ from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
 from fedsilo.methods.components.feature_statistics import statistics_payloads
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS, Payload
-from fedsilo.tasks.registry import bind
+from fedsilo.tasks.registry import answers_of, bind
 from fedsilo.wire.combine import BlockSum
 
 STATISTICS = tuple(field.name for field in fields(FeatureStatistics))
@@ -35,6 +35,18 @@ def sums_payloads(chosen: ChosenMetrics, spec: FederatedJobSpec) -> Iterator[Pay
         yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", combine=BlockSum())
     if chosen.targets:
         yield from statistics_payloads(TARGETS, 2 * bind(spec.task, spec.data).outputs)
+
+
+def metrics_that_send(kind: str, spec: FederatedJobSpec) -> list[str]:
+    """The job's metrics for which silos send payloads of a kind; none where the aggregator scores the model."""
+    if spec.evaluation.test_dataset is not None:
+        return []
+    answers = answers_of(spec.task, spec.data)
+    return [
+        name
+        for name in spec.evaluation.metrics or ()
+        if any(payload.kind == kind for payload in sums_payloads(ChosenMetrics.of((name,), answers), spec))
+    ]
 
 
 def sums_blocks(

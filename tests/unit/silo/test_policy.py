@@ -144,6 +144,28 @@ def test_preprocessing_needs_a_permission_of_its_own() -> None:
         ]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "kind", "said"),
+    [
+        (["f1"], "confusion", "f1 in spec.evaluation.metrics needs; leave out f1, or name a testDataset"),
+        (
+            ["recall", "confusion_matrix"],
+            "confusion",
+            "recall and confusion_matrix in spec.evaluation.metrics need; leave out recall and confusion_matrix, or "
+            "name a testDataset",
+        ),
+    ],
+)
+def test_metrics_that_need_another_kind_are_named_and_not_the_method(
+    metrics: list[str], kind: str, said: str
+) -> None:
+    spec = job_spec("fedavg", ["north"], 3, evaluation={"metrics": metrics})
+    assert objections(silo(payloadKinds=["model"]), frozen_job(spec), declared_egress(spec), NOW) == [
+        f"policy.payloadKinds does not allow {kind}, which {said} in spec.evaluation, or ask the institution to allow "
+        "it"
+    ]
+
+
 def test_the_stricter_minimum_holds() -> None:
     spec = job_spec("fedavg", ["north"], 3, privacy={"minSamplesPerClass": 7})
     assert reply_limits.min_samples_per_class(spec, silo(minSamplesPerClass=5)) == 7
