@@ -29,8 +29,10 @@ from fedsilo_operator.cluster.interface import (
     ClusterError,
     ClusterUnavailable,
     Conflict,
+    FieldCause,
     FieldConflict,
     NotFound,
+    ObjectInvalid,
     VersionExpired,
 )
 from fedsilo_operator.cluster.requests import RequestTotals
@@ -192,7 +194,16 @@ def error_of(what: str, status: int, body: bytes) -> ClusterError:
     except (ValueError, KeyError, TypeError):
         answer = {}
         message = f"{what}: HTTP {status}: {body[:200].decode(errors='replace').strip()}"
-    return _class_of(status, message, answer.get("details") or {})(message)
+    details = answer.get("details") or {}
+    found = _class_of(status, message, details)
+    if found is CallRefused and status == 422 and "denied the request" not in message:
+        causes = [cause for cause in details.get("causes") or () if cause.get("field") is not None]
+        if causes:  # an admission policy says of no field that it denies it
+            return ObjectInvalid(
+                message,
+                tuple(FieldCause(cause["field"], str(cause.get("message") or "")) for cause in causes),
+            )
+    return found(message)
 
 
 def _class_of(status: int, message: str, details: Mapping[str, Any]) -> type[ClusterError]:

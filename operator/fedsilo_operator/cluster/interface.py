@@ -39,6 +39,22 @@ class CallRefused(ClusterError):
     """400, 403, 422, or a failing admission webhook: it will not be done, however often it is asked for."""
 
 
+@dataclass(frozen=True)
+class FieldCause:
+    """One field of an object that an API server finds invalid, and why, with the value."""
+
+    field: str
+    message: str
+
+
+class ObjectInvalid(CallRefused):
+    """422 of the API server's own validation; what an admission rule denies is none."""
+
+    def __init__(self, message: str, causes: tuple[FieldCause, ...]) -> None:
+        super().__init__(message)
+        self.causes = causes
+
+
 class FieldConflict(CallRefused):
     """409 of server-side apply: another manager owns a field, which only a person can settle."""
 

@@ -26,6 +26,7 @@ from fedsilo_operator.diagnosis.pods import (
 )
 from fedsilo_operator.diagnosis.remedies import CHECK, REMEDIES
 from fedsilo_operator.diagnosis.termination import termination_of
+from fedsilo_operator.limit_range import is_of_limit_range, limit_range_remedy
 from fedsilo_operator.objects import AGENT, is_deleted, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
@@ -164,6 +165,8 @@ def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) 
         )
     elif "exceeded quota" in message or "failed quota" in message:
         remedy = f"Raise the quota, or {_do(job, 'resources')}."
+    elif is_of_limit_range(message):
+        remedy = limit_range_remedy(ref_of(job).namespace, _do(job, "resources"))
     return Diagnosis(
         Reason.POD_REFUSED, f"The cluster refuses the {component(job)}'s pod: {sentence(message)} {remedy}"
     )

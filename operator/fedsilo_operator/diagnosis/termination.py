@@ -15,6 +15,7 @@ from typing import Any
 from fedsilo import errors
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo_operator.diagnosis.pods import PodCondition
+from fedsilo_operator.limit_range import injected_limit_text, injected_memory_limit
 from fedsilo_operator.objects import COMPONENT, JOB_NAME, JOB_NAMESPACE, SILO, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
 
@@ -39,6 +40,13 @@ _KNOWN_REASONS = {
     if isinstance(error, type) and issubclass(error, errors.FedsiloError)
 } | {"AuditBroken"}
 """Reasons with which our processes end; docs/errors.md lists them all."""
+
+LIMIT_FIELDS = {
+    "aggregator": "a limit of its own in spec.aggregator.resources of a new job",
+    "trainer": "a limit of its own in spec.agent.resources of the Silo",
+    "guard": "no limit of memory for this namespace's guards, which have none of their own",
+}
+"""Component -> where a limit of memory is written that takes the place of a LimitRange's."""
 
 _NEVER_RAN = ("StartError", "ContainerCannotRun")
 """Reasons of a container whose process was never started: its message is the node's."""
@@ -94,6 +102,8 @@ def termination_of(pod: Object, more_memory: str) -> Termination | None:
     if terminated is None:
         return None
     if terminated.get("reason") == "OOMKilled":
+        if (limit := injected_memory_limit(pod)) is not None:
+            more_memory = injected_limit_text(limit, ref_of(pod), LIMIT_FIELDS[component])
         return Termination(
             Reason.OUT_OF_MEMORY, f"used more memory than it may and was killed. {more_memory}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
@@ -11,6 +12,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.lost_silos import lost_silos_text
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo.api.text import count_text
+from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
@@ -30,8 +32,15 @@ from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import claim_ref
 
+VERDICT_SECONDS = 120.0
+"""Time that the aggregator gets to say what is wrong with a job that trainers could not run: it builds the same network
+without data, or its silos' guards report to it. Meanwhile other trainers may hold GPUs."""
 
-def assess(seen: JobObservation, settings: Settings) -> JobState:
+JOB_FAULTS = frozenset({Reason.MANIFEST_INVALID, Reason.METHOD_ERROR})
+"""Reasons of a trainer that are most likely a fault of the job, whose words are in the institution's log."""
+
+
+def assess(seen: JobObservation, settings: Settings, now: datetime) -> JobState:
     """Where the job stands."""
     state = JobState(
         observed=seen.job,
@@ -59,10 +68,12 @@ def assess(seen: JobObservation, settings: Settings) -> JobState:
         lines = [fault.line() for fault in faults(parsed.job)]
     if parsed.job is None or lines:
         return _ending(state, _failed_condition(Diagnosis(Reason.MANIFEST_INVALID, "\n".join(lines))))
-    return _with_silos(state, seen, parsed.job, settings)
+    return _with_silos(state, seen, parsed.job, settings, now)
 
 
-def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settings: Settings) -> JobState:
+def _with_silos(
+    state: JobState, seen: JobObservation, job: FederatedJob, settings: Settings, now: datetime
+) -> JobState:
     """The state of a job that can be read: it starts when it can, unless it is suspended."""
     keys = silo_keys(seen, job)
     trust = read_trust(seen, job, keys, settings)
@@ -74,9 +85,14 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
     if not seen.has_started:
         named = [ref for ref, _ in keys]
         blocked = blocker(seen, job, named) or state.aggregator.claim_conflict or rejection
-    end = _end(state, job, silos, blocked)
+    end = _end(state, blocked, rejection)
     if end is not None:
         return _ending(state, end)
+    verdict = None
+    if seen.has_started and (lost := _lost_quorum(job, silos)) is not None:
+        verdict = _verdict_seconds(state, silos, now)
+        if verdict is None:
+            return _ending(state, _failed_condition(lost))
     if seen.has_started:
         stage, starting = Stage.STARTED, silos
     else:
@@ -91,6 +107,7 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
         starters=starting,
         blocker=blocked,
         rejection=rejection,
+        verdict_seconds=verdict,
     )
 
 
@@ -136,24 +153,24 @@ def _claim_conflict(seen: JobObservation) -> Diagnosis | None:
 
 
 def _rejection(seen: JobObservation) -> Diagnosis | None:
-    """What the API server rejects of the job's own objects; a rejected agent concerns its silo only."""
-    return diagnosis_of([rejection for rejection in seen.rejections if rejection.kind != SILO_AGENT])
+    """What the API server rejects of the job's own objects; a rejected agent concerns its silo only, unless no API
+    server takes it.
+    """
+    found = [one for one in seen.rejections if one.kind != SILO_AGENT or one.diagnosis.permanent]
+    return diagnosis_of(found)
 
 
 def _ending(state: JobState, end: Condition) -> JobState:
     return replace(state, stage=Stage.ENDING, end=end)
 
 
-def _end(
-    state: JobState, job: FederatedJob, silos: Sequence[Participant], blocked: Diagnosis | None
-) -> Condition | None:
-    """The condition Complete or Failed, once the aggregator has ended or can never run, or silos are too few."""
-    if blocked is not None and blocked.permanent:
-        return _failed_condition(blocked)
+def _end(state: JobState, blocked: Diagnosis | None, rejection: Diagnosis | None) -> Condition | None:
+    """The condition Complete or Failed, once the aggregator has ended or can never run."""
+    for known in (blocked, rejection):
+        if known is not None and known.permanent:
+            return _failed_condition(known)
     if (end := _end_of_aggregator(state)) is not None:
         return end
-    if state.has_started and (lost := _lost_quorum(job, silos)) is not None:
-        return _failed_condition(lost)
     diagnosis = state.aggregator.diagnosis
     return _failed_condition(diagnosis) if diagnosis is not None and diagnosis.permanent else None
 
@@ -178,6 +195,21 @@ def _earlier_problem(job: Object, diagnosis: Diagnosis) -> str:
     if diagnosis.reason != Reason.BACKOFF_LIMIT_EXCEEDED or before is None or before["status"] == "True":
         return ""
     return "" if before["reason"] in PROGRESS_REASONS else f" Before that: {before['message']}"
+
+
+def _verdict_seconds(state: JobState, silos: Sequence[Participant], now: datetime) -> float | None:
+    """Time left in which the aggregator may say why trainers could not run the job; None where it is not asked.
+
+    No word of a trainer gets to the consortium past the guard. What is the job's fault, the aggregator finds in the job
+    alone, or the guards report it as far as their institutions permit.
+    """
+    ends = [
+        condition(silo.agent or {}, ConditionType.FAILED) or {} for silo in silos if silo.failure is not None
+    ]
+    ends = [end for end in ends if end.get("reason") in JOB_FAULTS and "lastTransitionTime" in end]
+    since = [parse_timestamp(end["lastTransitionTime"]) for end in ends]
+    left = VERDICT_SECONDS - (now - min(since)).total_seconds() if since else 0.0
+    return None if left <= 0 or state.suspended else left
 
 
 def _lost_quorum(job: FederatedJob, silos: Sequence[Participant]) -> Diagnosis | None:

@@ -12,14 +12,12 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.decisions import ExpectedProposal, verify_decision
-from fedsilo_operator.job.gateway import gateway_of
+from fedsilo_operator.job.gateway import ROUTE, gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silo_keys import SiloKeys
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import SILO_AGENT, Ref, ref_of
 from fedsilo_operator.reasons import Reason
-
-_SILO_GONE = "the Silo is gone; restore it with its key."
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def _participant(
     if objection is not None:
         message = objection.message
     elif not exists and not ready and failure is None:
-        message = _SILO_GONE
+        message = _gone_message(agent, public_key)
     elif failure is not None:
         message = failure
     elif unheard is not None:
@@ -233,10 +231,19 @@ def _runs_or_ran(agent: Object | None) -> bool:
     return agent is not None and (holds(agent, ConditionType.READY) or holds(agent, ConditionType.FINISHED))
 
 
+def _gone_message(agent: Object | None, public_key: str | None) -> str:
+    """What to do about a Silo that is gone. The key of an institution outside of the cluster is in no Secret here."""
+    if public_key is None:
+        return "the Silo is gone; create it again."
+    if agent is not None and ROUTE in agent["spec"]:
+        return f"the Silo is gone; create it again, with spec.remote.publicKey {public_key}."
+    return "the Silo is gone; restore it with its key."
+
+
 def _not_ready(agent: Object | None, public_key: str | None, exists: bool) -> Diagnosis:
     """Why an agent that the operator may use neither runs nor has failed."""
     if not exists:
-        return Diagnosis(Reason.SILO_NOT_FOUND, _SILO_GONE)
+        return Diagnosis(Reason.SILO_NOT_FOUND, _gone_message(agent, public_key))
     if agent is None and public_key is None:
         return Diagnosis(Reason.SILO_NOT_READY, "its agent and its key are both gone; restore the key.")
     if agent is None:

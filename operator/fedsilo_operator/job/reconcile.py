@@ -29,7 +29,7 @@ moment, and a trainer whose guard is done has half a minute to publish the silo'
 def reconcile(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
     """The next step of a job; nothing when it is settled."""
     # 1. Interpret what was observed, once: everything below reads this value only.
-    state = assess(seen, settings)
+    state = assess(seen, settings, now)
 
     # 2. A job that is being deleted takes its agents along; no owner reference crosses namespaces.
     if state.stage is Stage.DELETED:
@@ -82,9 +82,11 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
         now=now,
     )
 
-    # 7. Look again where no watch would report it: why a pod does not run is often only in Events.
+    # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes in
+    #    which the aggregator may say what is wrong.
     waiting = state.aggregator.waiting if state.active else ()
-    return _plan(state, actions, wanted, backoff(waiting, now) if waiting else None)
+    waits = (backoff(waiting, now) if waiting else None, state.verdict_seconds)
+    return _plan(state, actions, wanted, min((wait for wait in waits if wait is not None), default=None))
 
 
 def _leave_to_another_version(state: JobState, now: datetime) -> Plan:

@@ -90,6 +90,8 @@ class JobState:
     :param blocker: why the job cannot start, whatever its silos decide.
     :param rejection: what the API server rejects of the job's own objects.
     :param changed: what the job's object shows otherwise than its silos were given it.
+    :param verdict_seconds: time that the aggregator has left to say what is wrong with the job, where too few silos are
+        left of those whose trainers could not run it; None where nothing is asked of it.
     """
 
     observed: Object
@@ -107,6 +109,7 @@ class JobState:
     blocker: Diagnosis | None = None
     rejection: Diagnosis | None = None
     changed: Diagnosis | None = None
+    verdict_seconds: float | None = None
 
     @property
     def started(self) -> bool:
@@ -131,5 +134,9 @@ class JobState:
 
     @property
     def awaits_agents(self) -> bool:
-        """Whether an agent neither runs nor has failed: the deadline of round 1 must not count its start."""
-        return any(participant.not_ready is not None for participant in self.participants)
+        """Whether an agent neither runs nor has failed: the deadline of round 1 must not count its start. An aggregator
+        that is to say what is wrong waits for none.
+        """
+        return self.verdict_seconds is None and any(
+            participant.not_ready is not None for participant in self.participants
+        )

@@ -93,7 +93,9 @@ class _Execution:
                 answer = await _do(action, self._cluster)
             except (CallRefused, NotFound) as error:
                 # NotFound: the namespace is gone, or the kind is not served.
-                self.rejections[number] = rejection(action.kind, action.ref, error)
+                self.rejections[number] = rejection(
+                    action.kind, action.ref, error, getattr(action, "object", None), self.about
+                )
                 self._ended.add(action.failure_group)
             except ClusterError:
                 self._failed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fedsilo.api.observed import Object
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.reasons import Reason
@@ -25,6 +26,16 @@ from tests.unit.operator.diagnosis.observed import (
     words,
 )
 from tests.unit.operator.golden import sentences
+
+
+def limited_pod(component: str, limit: str) -> Object:
+    """A pod that was killed at a limit which LimitRanger has set, as its note says."""
+    found = pod(component, **ended_status(137, reason="OOMKilled"))
+    note = f"LimitRanger plugin set: cpu request for container {component}; cpu, memory limit for container {component}"
+    found["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": note}
+    found["spec"]["containers"][0]["resources"] = {"limits": {"memory": limit}}
+    return found
+
 
 CREATING = waiting("ContainerCreating")
 MOUNT = 'MountVolume.SetUp failed for volume "{0}" : {1}'
@@ -209,6 +220,11 @@ DIAGNOSES = {
         job("guard"),
     ),
     "out of memory": Case("OutOfMemory", [pod(**ended_status(137, reason="OOMKilled"))], job=job(failed=1)),
+    "out of the memory that a LimitRange gives": Case(
+        "OutOfMemory",
+        [limited_pod("trainer", "512Mi")],
+        job=job(failed=1),
+    ),
     "aggregator out of memory": Case(
         "OutOfMemory",
         [pod("aggregator", **ended_status(137, reason="OOMKilled"))],

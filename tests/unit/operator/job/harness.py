@@ -161,7 +161,13 @@ class JobHarness:
     def say(self, ref: Ref, phase: str, **conditions: tuple[str, str, str]) -> None:
         """The silo controller says what it found: status, reason and message of each condition."""
         found = [
-            {"type": name, "status": status, "reason": reason, "message": message}
+            {
+                "type": name,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": timestamp(self.now),
+            }
             for name, (status, reason, message) in conditions.items()
         ]
         message = found[-1]["message"] if found else ""
@@ -188,13 +194,15 @@ class JobHarness:
                 Ready=("True", "Running", "Guard and trainer run."),
             )
 
-    def fail(self, ref: Ref, message: str = "The trainer ended with exit code 3.") -> None:
+    def fail(
+        self, ref: Ref, message: str = "The trainer ended with exit code 3.", reason: str = "DataInvalid"
+    ) -> None:
         self.say(
             ref,
             "Failed",
             Admitted=("True", "Admitted", f"Silo {ref.name} admits the job."),
-            Ready=("False", "DataInvalid", message),
-            Failed=("True", "DataInvalid", message),
+            Ready=("False", reason, message),
+            Failed=("True", reason, message),
         )
 
     def finish(self, ref: Ref) -> None:
@@ -316,7 +324,7 @@ def state_of(harness: JobHarness) -> JobState:
     """What the operator makes of the cluster as it is."""
     seen = harness.current_observation()
     assert seen is not None
-    return assess(seen, harness.settings)
+    return assess(seen, harness.settings, harness.now)
 
 
 def complete(harness: JobHarness) -> JobHarness:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fedsilo_operator.job.assess import JOB_FAULTS, VERDICT_SECONDS
 from fedsilo_operator.job.reconcile import AGENTS_END_SECONDS
 from fedsilo_operator.objects import (
     CLAIM,
@@ -113,6 +114,49 @@ def test_a_lost_quorum_fails_the_job_at_once_and_names_the_silos() -> None:
         " (DataInvalid): scans/train.npz has no labels.",
     )
     assert harness.batch()["spec"]["suspend"] is True
+
+
+FROZEN_NOTHING = "spec.model.parameters.frozen[0]: 'nothing.*': matches no tensor of the model"
+
+
+def failed_by_the_job(harness: JobHarness, reason: str = "ManifestInvalid") -> JobHarness:
+    """Both trainers of a job that has just started end with what is no fault of their silos."""
+    harness.start_job()
+    for ref in (NORTH, SOUTH):
+        harness.fail(ref, f"The trainer ended with exit code 2 ({reason}); its log says more.", reason)
+    harness.settle()
+    return harness
+
+
+@pytest.mark.parametrize("reason", sorted(JOB_FAULTS))
+def test_the_aggregator_says_what_is_wrong_with_a_job_that_no_trainer_can_run(reason: str) -> None:
+    """The aggregator has no data, and whatever the trainers have written stays in their silos."""
+    harness = failed_by_the_job(JobHarness(), reason)
+    assert harness.condition("Failed") is None
+    assert 0 < (harness.plan().requeue_after or 0) <= VERDICT_SECONDS
+    harness.pod("Failed", terminated=termination_log(reason, FROZEN_NOTHING) | {"exitCode": 2})
+    harness.end("Failed", "PodFailurePolicy")
+    harness.settle()
+    status, found, message = harness.condition("Failed") or ("", "", "")
+    assert (status, found) == ("True", reason)
+    assert message == f"The aggregator ended with exit code 2 ({reason}): {FROZEN_NOTHING}."
+    assert suspended_agents(harness) == [True, True]
+
+
+def test_an_aggregator_that_says_nothing_is_not_waited_for_long() -> None:
+    harness = failed_by_the_job(JobHarness())
+    harness.now += timedelta(seconds=VERDICT_SECONDS)
+    harness.settle()
+    status, reason, message = harness.condition("Failed") or ("", "", "")
+    assert (status, reason) == ("True", "QuorumLost")
+    assert "its log says more" in message
+
+
+def test_data_that_cannot_be_read_are_nothing_that_the_aggregator_knows_of() -> None:
+    harness = JobHarness().start_job()
+    harness.fail(NORTH)
+    harness.settle()
+    assert (harness.condition("Failed") or ("", ""))[1] == "QuorumLost"
 
 
 def test_a_job_goes_on_without_a_silo_that_the_quorum_does_not_need() -> None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import pytest
 
 from fedsilo.api.observed import holds
-from fedsilo_operator.cluster.interface import CallRefused, FieldConflict
+from fedsilo_operator.cluster.interface import CallRefused, FieldCause, FieldConflict, ObjectInvalid
 from fedsilo_operator.names import aggregator_name
-from fedsilo_operator.objects import CONFIG_MAP, JOB, NETWORK_POLICY, SERVICE, SILO_AGENT, Ref, ref_of
+from fedsilo_operator.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    JOB,
+    NETWORK_POLICY,
+    SERVICE,
+    SILO_AGENT,
+    Kind,
+    Ref,
+    ref_of,
+)
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import JOB_REF, NORTH, SOUTH
 
@@ -55,6 +65,78 @@ def test_an_agent_that_may_not_be_resumed_holds_up_no_other() -> None:
     harness.run(NORTH, SOUTH)
     harness.settle()
     assert ref_of(harness.batch()) == AGGREGATOR
+
+
+def invalid_answer(field: str, message: str) -> ObjectInvalid:
+    """The answer of an API server that finds one field of an object invalid."""
+    return ObjectInvalid(f"is invalid: {field}: {message}", (FieldCause(field, message),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "named"),
+    [
+        (
+            JOB,
+            "spec.template.spec.containers[0].resources.requests",
+            'spec.aggregator.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        ),
+        (CLAIM, "spec.resources[storage]", "spec.aggregator.storage.size: "),
+        (CONFIG_MAP, "[]", "spec: "),
+        (SILO_AGENT, "spec.job.spec.training.rounds", "spec.training.rounds: "),
+    ],
+)
+def test_a_child_that_no_api_server_takes_ends_the_job_and_names_its_own_field(
+    kind: Kind, field: str, named: str
+) -> None:
+    harness = JobHarness()
+    if kind in (JOB, CLAIM):
+        harness.start_job()
+    text = 'Invalid value: "2": must be less than or equal to cpu limit of 1'
+    harness.refuse_writes(
+        invalid_answer(field, text), kind, JOB_REF.namespace, NORTH.namespace, SOUTH.namespace
+    )
+    if kind == CONFIG_MAP:
+        harness.settle()
+        harness.admit(NORTH, SOUTH)
+    if kind in (JOB, CLAIM):
+        harness.run(NORTH, SOUTH)
+    harness.settle()
+    status, reason, message = harness.condition("Failed") or ("", "", "")
+    assert (status, reason) == ("True", "ManifestInvalid")
+    assert f"The API server takes no {kind} of this specification: {named}" in message
+    assert "Correct it in a new job" in message
+    assert harness.events().count(("Warning", "ManifestInvalid")) == 1
+    harness.step()
+    assert harness.plan().settled
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        invalid_answer("spec.clusterIPs", "Invalid value: 10.0.0.1: provided IP is already allocated"),
+        CallRefused("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not today"),
+    ],
+)
+def test_what_is_no_field_of_the_job_is_tried_again(error: CallRefused) -> None:
+    harness = JobHarness()
+    harness.refuse_writes(error, SERVICE, JOB_REF.namespace)
+    harness.settle()
+    assert (harness.condition("Accepted") or ("", ""))[1] == "ApiRefused"
+    harness.refuse_writes(error, SERVICE)
+    harness.start_job()
+    assert harness.condition("Accepted") == ("True", "Accepted", "The specification can be run.")
+
+
+def test_a_limit_range_is_called_by_its_name() -> None:
+    text = (
+        'persistentvolumeclaims "x" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, but'
+    )
+    harness = JobHarness().start_job()
+    harness.refuse_writes(CallRefused(f"{text} request is 10Gi"), CLAIM, JOB_REF.namespace)
+    harness.run(NORTH, SOUTH)
+    harness.settle()
+    message = (harness.condition("Running") or ("", "", ""))[2]
+    assert "A LimitRange of namespace federation says so: change it (`kubectl describe limitranges" in message
 
 
 @pytest.mark.parametrize("kind", [SERVICE, NETWORK_POLICY, CONFIG_MAP])

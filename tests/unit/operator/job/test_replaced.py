@@ -63,7 +63,7 @@ def test_a_silo_whose_agent_configuration_and_key_are_all_gone_is_named() -> Non
     assert harness.condition("SilosReady") == (
         "False",
         "SiloNotFound",
-        "Silo silo-south/south: the Silo is gone; restore it with its key.",
+        "Silo silo-south/south: the Silo is gone; create it again.",
     )
     harness.cluster.put(silo(SOUTH))
     harness.settle()
