@@ -11,7 +11,10 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from fedsilo.errors import ManifestInvalid
+from fedsilo.hub.proxy import proxy_for
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
 from fedsilo_operator.arguments import add_controller_arguments, own_namespace
@@ -53,6 +56,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="aggregators admit the gateway in the operator's namespace, by which institutions outside come",
     )
     parser.add_argument(
+        "--guard-proxy",
+        type=_proxy,
+        metavar="URL",
+        help="proxy for guards whose aggregator is outside of the cluster, without user and password (default: none)",
+    )
+    parser.add_argument(
+        "--guard-no-proxy", default="", metavar="HOSTS", help="what guards reach without it, as in NO_PROXY"
+    )
+    parser.add_argument(
         "--dashboard-port", type=int, default=0, help="port of the dashboard, on 127.0.0.1 (default: none)"
     )
     parser.add_argument(
@@ -81,6 +93,20 @@ def _ports(text: str) -> tuple[int, ...]:
                 f"{port!r} is no port; give numbers from 1 to 65535 like 443,6443"
             )
     return tuple(map(int, ports))
+
+
+def _proxy(text: str) -> str:
+    """A proxy's address, which stands in the open in guards' pods.
+
+    :raises argparse.ArgumentTypeError: when it is none, or has a login.
+    """
+    try:
+        found = proxy_for("outside.invalid", 443, {"HTTPS_PROXY": text})
+    except ManifestInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found is None or found.authorization is not None:
+        raise argparse.ArgumentTypeError("has a user or a password, or is empty; give the address alone")
+    return found.url
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -112,7 +138,7 @@ async def _operate(args: argparse.Namespace) -> None:
     from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
     from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThroughCluster
-    from fedsilo_operator.settings import Settings
+    from fedsilo_operator.settings import OutsideSettings, Settings
     from fedsilo_operator.silo.controller import SiloController
 
     namespace = own_namespace(args)
@@ -127,6 +153,11 @@ async def _operate(args: argparse.Namespace) -> None:
             metrics_from=args.metrics_from,
             user=PLATFORMS[args.platform],
             gateway=args.gateway,
+            outside=OutsideSettings(
+                proxy=args.guard_proxy,
+                no_proxy=args.guard_no_proxy,
+                proxy_port=args.guard_proxy and (urlsplit(args.guard_proxy).port or 80),
+            ),
         )
         store = Store()
         cluster = WriteThroughCluster(server, store, MAX_REQUESTS)

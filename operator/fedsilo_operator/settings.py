@@ -23,12 +23,16 @@ class OutsideSettings:
     :param proxy_secret: Secret whose entries HTTPS_PROXY and NO_PROXY name a proxy; None for the direct way.
     :param proxy_port: the proxy's port; None for the direct way.
     :param authorities: ConfigMap whose entry `ca.crt` has further authorities, such as of a proxy that looks into TLS.
+    :param proxy: the proxy's URL, without user and password; None for the direct way, or where a Secret names it.
+    :param no_proxy: hosts and networks that are reached without it, as in NO_PROXY.
     """
 
     networks: Sequence[str] = ()
     proxy_secret: str | None = None
     proxy_port: int | None = None
     authorities: str | None = None
+    proxy: str | None = None
+    no_proxy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,10 @@ async def _connect(args: argparse.Namespace) -> None:
         trainer_image=args.trainer_image,
         metrics_from={} if args.guard_metrics else None,
         outside=OutsideSettings(
-            args.guard_networks, args.guard_proxy_secret, args.guard_proxy_port, args.guard_authorities
+            args.guard_networks,
+            proxy_secret=args.guard_proxy_secret,
+            proxy_port=args.guard_proxy_port,
+            authorities=args.guard_authorities,
         ),
         user=PLATFORMS[args.platform],
         follows_hub=True,

@@ -22,7 +22,6 @@ from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
-    AUTHORITIES,
     CONFIG,
     CURRENT_POLICY_DIR,
     DATA,
@@ -49,6 +48,7 @@ from fedsilo_operator.workloads.template import (
     quantities,
     without_devices,
 )
+from fedsilo_operator.workloads.way_out import authorities, way_out
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
 
@@ -268,11 +268,11 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             _directory(parsed, _LAYOUT.audit),
             Mount("key", {"secret": {"secretName": SIGNING_KEY, "defaultMode": 0o440}}, SECRETS),
             *_ledgers(parsed),
-            *_authorities(settings),
+            *authorities(settings.outside),
         ],
         resources=guard_resources(parsed.silo.spec.agent.guard_resources or {}, parsed.composes),
         ports=METRICS if watched else {},
-        environment={"SSL_CERT_FILE": f"{AUTHORITIES}/ca.crt"} if settings.outside.authorities else {},
+        environment=way_out(parsed.agent.spec.trust, settings.outside),
         secrets=[settings.outside.proxy_secret] if settings.outside.proxy_secret else (),
     )
     affinity = {
@@ -291,12 +291,6 @@ def _ledgers(parsed: ParsedAgent) -> list[Mount]:
         return []
     source = {"persistentVolumeClaim": {"claimName": ledgers_name(parsed.silo.metadata.name)}}
     return [Mount("ledgers", source, LEDGERS_PATH, read_only=False)]
-
-
-def _authorities(settings: SiloSettings) -> list[Mount]:
-    if settings.outside.authorities is None:
-        return []
-    return [Mount("authorities", {"configMap": {"name": settings.outside.authorities}}, AUTHORITIES)]
 
 
 def _isolation(parsed: ParsedAgent, settings: SiloSettings) -> Container:

@@ -15,6 +15,7 @@ BASE: dict[Path, Values] = {
         "global": GLOBAL,
         "metrics": {"serviceMonitor": {"enabled": True}, "rules": {"enabled": True}},
         "dashboard": {"tlsSecret": "certificate", "service": {"type": "LoadBalancer"}},
+        "proxy": {"url": "http://proxy.example:3128"},
         "gateway": {
             "service": {"type": "LoadBalancer"},
             "enabled": True,
@@ -81,6 +82,8 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "imagePullSecrets": (["login"], "- name: login"),
         "platform": ("openshift", "--platform=openshift"),
         "resources": ({"limits": {"memory": "2Gi"}}, "memory: 2Gi"),
+        "proxy.url": ("http://other.example:8080", "--guard-proxy=http://other.example:8080"),
+        "proxy.noProxy": ("10.0.0.0/8", "--guard-no-proxy=10.0.0.0/8"),
         **pod_changes(),
         "apiServer.ports": ([8443], "--api-server-ports=8443"),
         "jobNamespaces": (["research"], "namespace: research"),

@@ -53,6 +53,8 @@ WRONG_VALUES: dict[Path, dict[str, tuple[object, str]]] = {
         "platform": ("windows", "at '/platform': value must be one of 'kubernetes', 'openshift'"),
         "resources": ({"limits": {"memory": "lots"}}, "at '/resources/limits/memory': 'lots' does not match"),
         **wrong_pod_values(),
+        "proxy.url": ("http://user:password@proxy.example:3128", "at '/proxy/url': 'http://user"),
+        "proxy.noProxy": ("a, b", "at '/proxy/noProxy': 'a, b' does not match"),
         "apiServer.ports": ([0], "at '/apiServer/ports/0': minimum: got 0, want 1"),
         "jobNamespaces": (["A"], "at '/jobNamespaces/0': 'A' does not match"),
         "metrics.enabled": ("yes", "at '/metrics/enabled': got string, want boolean"),

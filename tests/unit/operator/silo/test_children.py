@@ -373,6 +373,24 @@ def test_a_guard_gets_out_where_its_institution_says_and_by_its_proxy() -> None:
     assert "login" not in str(trainer), "the trainer has no network, and no password"
 
 
+def test_a_guard_goes_through_the_cluster_s_proxy_out_of_it_only() -> None:
+    settings = replace(
+        SETTINGS,
+        outside=OutsideSettings(proxy="http://proxy.example:3128", proxy_port=3128, no_proxy="10.0.0.0/8"),
+    )
+    found = []
+    for owner in (agent(), agent(url="https://hub.example:9443", address=None)):
+        parsed = ParsedAgent(SiloAgent.model_validate(owner), Silo.model_validate(silo()), owner)
+        (container,) = children.guard_job(parsed, settings)["spec"]["template"]["spec"]["containers"]
+        found.append({variable["name"]: variable["value"] for variable in container["env"]})
+    inside, out = found
+    assert inside == {"NO_PROXY": "digits-aggregator.federation.svc"}
+    assert out == {"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "10.0.0.0/8"}
+    assert children.guard_policy(parsed, settings)["spec"]["egress"][0] == {
+        "ports": [{"protocol": "TCP", "port": 3128}]
+    }
+
+
 def test_both_pods_have_the_pull_secrets_of_the_silo_and_the_platform_s_user() -> None:
     owner, content = agent(), silo()
     content["spec"]["agent"] = content["spec"].get("agent", {}) | {"imagePullSecrets": ["registry"]}
