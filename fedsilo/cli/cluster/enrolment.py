@@ -26,6 +26,9 @@ MANAGER = "fedsilo-enrolment"
 HUB_SECONDS = 30.0
 """Time within which the gateway writes its address into a new Silo."""
 
+GATEWAYS = "--selector=app.kubernetes.io/component=gateway"
+"""The label of the gateway's Deployment and pods."""
+
 _POLL_SECONDS = 0.5
 
 
@@ -92,6 +95,24 @@ def hub_of(kubectl: Kubectl, name: str) -> HubAddress:
         if time.monotonic() >= end:
             raise FedsiloError(
                 f"Silo {name}: no gateway has written its address into status.hub within {HUB_SECONDS:g} s; "
-                "switch on gateway.enabled in the values of the chart fedsilo, and invite again"
+                f"{_gateway_remedy(kubectl)}, and invite again"
             )
         time.sleep(_POLL_SECONDS)
+
+
+def _gateway_remedy(kubectl: Kubectl) -> str:
+    """What to do about a gateway that has not written its address: one that is there may still be starting."""
+    missing = "switch on gateway.enabled in the values of the chart fedsilo"
+    try:
+        found = json.loads(kubectl.call("get", "deployments", "--all-namespaces", GATEWAYS, "--output=json"))
+    except FedsiloError:  # the office need not read everything
+        return f"{missing}, or wait until the gateway is ready where it is"
+    for deployment in found["items"]:
+        name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+        if not status_of(deployment).get("readyReplicas"):
+            return (
+                f"the gateway is pending: Deployment {namespace}/{name} has no pod that is ready; look why with "
+                f"`kubectl describe pods -n {namespace} {GATEWAYS}`"
+            )
+        return f"read `kubectl logs -n {namespace} deployment/{name}`, whose pod is ready"
+    return missing

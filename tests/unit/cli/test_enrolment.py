@@ -101,6 +101,18 @@ def test_no_gateway_and_a_silo_of_the_cluster_are_named(
     kubectl.answer("patch .*", {})
     assert call("invite") == 1
     assert "no gateway has written its address" in capsys.readouterr().err
+    metadata = {"name": "fedsilo-gateway", "namespace": "fedsilo-system"}
+    for items, words in (
+        ([], "switch on gateway.enabled"),
+        (
+            [{"metadata": metadata, "status": {}}],
+            "the gateway is pending: Deployment fedsilo-system/fedsilo-gateway",
+        ),
+        ([{"metadata": metadata, "status": {"readyReplicas": 1}}], "kubectl logs -n fedsilo-system"),
+    ):
+        kubectl.answer_first("get deployments --all-namespaces .*", {"out": json.dumps({"items": items})})
+        assert call("invite") == 1
+        assert words in capsys.readouterr().err
     kubectl.answer_first(GET, {"out": json.dumps(silo("north"))})
     for command in ("invite", "accept", "revoke"):
         assert call(command) == 2
