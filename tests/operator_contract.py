@@ -22,7 +22,18 @@ from fedsilo_operator.cluster.interface import (
     FieldConflict,
     NotFound,
 )
-from fedsilo_operator.objects import CONFIG_MAP, EVENT, JOB, SERVICE, SILO_KIND, Kind, Ref, labels_of, ref_of
+from fedsilo_operator.objects import (
+    CONFIG_MAP,
+    EVENT,
+    JOB,
+    SERVICE,
+    SILO_KIND,
+    Kind,
+    Ref,
+    labels_of,
+    ref_of,
+    suspend_managers,
+)
 from tests.contract_objects import condition, config_map, job, service, silo
 
 
@@ -163,6 +174,24 @@ class Contract:
             assert obj["spec"]["suspend"] is suspended
             assert obj["metadata"]["generation"] == generation
             assert obj["spec"]["template"]["spec"]["containers"][0]["image"] == "i"
+
+    async def test_a_manager_that_leaves_its_field_out_gives_it_up(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        made = await cluster.apply(job(namespace), manager="one")
+        only = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {key: made["metadata"][key] for key in ("namespace", "name", "uid")},
+        }
+        obj = await cluster.apply(only | {"spec": {"suspend": True}}, manager="switch")
+        assert suspend_managers(obj) == ["switch"]
+        obj = await cluster.apply(only, manager="switch")
+        assert obj["spec"]["suspend"] is False, "its default"
+        assert suspend_managers(obj) == []
+        assert obj["spec"]["template"]["spec"]["containers"][0]["image"] == "i"
+        obj = await cluster.merge(only | {"spec": {"suspend": True}})
+        assert suspend_managers(obj) == ["fedsilo-operator"]
 
     async def test_labels_do_not_raise_the_generation(self, cluster: Cluster, namespace: str) -> None:
         await cluster.apply(job(namespace), manager="one")

@@ -46,6 +46,9 @@ from fedsilo.api.training import TrainingSpec
 from fedsilo.api.transforms import Transforms
 from fedsilo.files.digests import SHA256
 
+START_DEADLINE = Duration("10m")
+"""Time in which all agents of a job run, where its `startDeadline` is null."""
+
 
 class MethodSpec(Fields):
     """How the silos' work becomes one model."""
@@ -236,6 +239,17 @@ class FederatedJobSpec(Fields):
     participation: ParticipationSpec = Field(
         default=ParticipationSpec(), description="How many silos work in a round."
     )
+    start_deadline: Duration | None = Field(
+        default=None,
+        description="Time in which all agents run, or the job frees what it holds and tries again later; "
+        "10m when null.",
+    )
+    priority: Integer | None = Field(
+        default=None,
+        ge=-1000,
+        le=1000,
+        description="Which of the jobs that wait for the same silos goes first: the highest; 0 when null.",
+    )
     communication: CommunicationSpec | None = Field(
         default=None, description="In how many bytes tensors travel; as they are when null."
     )
@@ -262,6 +276,11 @@ class FederatedJobSpec(Fields):
         le=2**31 - 1,
         description="Seconds after which a finished job is deleted; never its model.",
     )
+
+    @property
+    def start_seconds(self) -> int:
+        """Time in which all agents run, in seconds."""
+        return (self.start_deadline or START_DEADLINE).seconds
 
     @property
     def mlflow(self) -> MlflowSpec | None:

@@ -8,7 +8,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedsilo.api.common import MAX_SILOS, Condition, Fields, Integer, Label, Number, Sha256, Text
+from fedsilo.api.common import (
+    MAX_SILOS,
+    Condition,
+    Fields,
+    Integer,
+    Label,
+    Number,
+    QualifiedName,
+    Sha256,
+    Text,
+)
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.timestamps import timestamp
@@ -108,6 +118,37 @@ class SiloStatusEntry(Fields):
     )
 
 
+class AwaitedAgent(Fields):
+    """A silo whose agent has not got what it needs to run."""
+
+    silo: QualifiedName = Field(description="The silo, namespace/name.")
+    reason: Text = Field(description="Why its agent does not run, in one CamelCase word.")
+    message: Text = Field(description="Why, as the silo's agent says it; cut to 1,024 characters.")
+
+
+class GangStatus(Fields):
+    """How all agents of a job come to run together, there while they do not."""
+
+    attempt: Integer = Field(
+        default=0, ge=0, description="How often the job was put off since all its agents ran last."
+    )
+    deadline: Text | None = Field(
+        default=None, description="RFC 3339 time until which all agents run, or the job frees what it holds."
+    )
+    retry_time: Text | None = Field(
+        default=None,
+        description="RFC 3339 time at which a job that is put off, and holds nothing, tries again at the latest.",
+    )
+    awaited: tuple[AwaitedAgent, ...] = Field(
+        default=(), max_length=100, description="Agents for which there is no room, 100 at most."
+    )
+    competitors: tuple[QualifiedName, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Jobs that ran in those silos, or went first, when the job was put off; 20 at most.",
+    )
+
+
 class FederatedJobStatus(Fields):
     """The observed state of a job, of which operator and aggregator each own their fields."""
 
@@ -117,6 +158,9 @@ class FederatedJobStatus(Fields):
     phase: Text | None = Field(default=None, description="Summary of the conditions, for people.")
     conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")
     start_time: Text | None = Field(default=None, description="RFC 3339 time of the first start.")
+    gang: GangStatus | None = Field(
+        default=None, description="How all agents come to run together, while they do not."
+    )
     completion_time: Text | None = Field(default=None, description="RFC 3339 time of the end.")
     round: Integer | None = Field(default=None, ge=0, description="Last complete round.")
     rounds: Integer | None = Field(default=None, ge=0, description="Rounds in all.")

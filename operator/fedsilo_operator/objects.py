@@ -141,6 +141,15 @@ def is_namesakes(owner: Object, child: Object) -> bool:
     )
 
 
+def suspend_managers(job: Object) -> list[str]:
+    """Field managers that own `spec.suspend` of a Job."""
+    entries = job["metadata"].get("managedFields") or ()
+    owning = [
+        entry for entry in entries if "f:suspend" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return sorted({str(entry.get("manager") or "unknown") for entry in owning})
+
+
 def silo_of(agent: Object) -> Ref:
     """The silo that a SiloAgent is for."""
     silo = agent["spec"]["silo"]

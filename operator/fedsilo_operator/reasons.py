@@ -36,6 +36,10 @@ class Reason(StrEnum):
     DATASET_MISSING = ObjectionReason.DATASET_MISSING
     TRUST_BROKEN = ObjectionReason.TRUST_BROKEN
 
+    # All agents together
+    GANG_INCOMPLETE = "GangIncomplete"
+    SUSPENDED_BY = "SuspendedBy"
+
     # Pods
     STARTING = AgentReason.STARTING
     RUNNING = AgentReason.RUNNING

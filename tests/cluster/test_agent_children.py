@@ -10,7 +10,8 @@ import pytest
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import Ref, kind_of
 from fedsilo_operator.plan import ApplyAction, CreateAction
-from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
+from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec
+from fedsilo_operator.workloads.suspension import suspension
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, wait_until
 from tests.unit.operator.silo.harness import World, agent, silo

@@ -45,6 +45,7 @@ from tests.operator_fakes.records import (
     bookmark,
     change_of,
     deep_copy,
+    default_fields,
     intent,
     merge_patch,
     refuse_change,
@@ -352,7 +353,7 @@ class FakeCluster:
         wanted = {key: value for key, value in obj.items() if (key == "status") == bool(writer.subresource)}
         force = bool(writer.subresource)
         content, owners = apply(record.object, deep_copy(wanted), record.owners, writer, force=force)
-        answer = Record(content, owners)
+        answer = Record(default_fields(kind, record.object, content), owners)
         self._change(kind, ref, answer)
         return shown_object(self._kinds[kind].get(ref, answer))
 

@@ -96,6 +96,13 @@ def refuse_change(kind: Kind, before: Object, after: Object) -> None:
         raise CallRefused(f'{kind} "{name}" is invalid: spec.template: field is immutable')
 
 
+def default_fields(kind: Kind, before: Object, after: Object) -> Object:
+    """An object with the defaults of fields that were taken out of it, as far as the operator leans on them."""
+    if kind != JOB or "suspend" not in before["spec"] or "suspend" in after["spec"]:
+        return after
+    return {**after, "spec": {**after["spec"], "suspend": False}}
+
+
 def intent(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
@@ -105,7 +112,8 @@ def shown_object(record: Record) -> Object:
     content["metadata"]["managedFields"] = [
         {"manager": writer.manager, "operation": writer.operation}
         | ({"subresource": writer.subresource} if writer.subresource else {})
-        for writer in record.owners
+        | ({"fieldsV1": {"f:spec": {"f:suspend": {}}}} if ("spec", "suspend") in owned else {})
+        for writer, owned in record.owners.items()
     ]
     return content
 

@@ -145,7 +145,7 @@ def _suspended_message(seen: Observation) -> str:
         return f"No {seen.run_as} yet: the job starts when enough silos have admitted it."
     if seen.trainer.alive or seen.guard.alive:
         return f"The {seen.run_as} are being stopped."
-    return f"No {seen.run_as}: the job is suspended or over."
+    return f"No {seen.run_as}: the job is suspended, put off or over."
 
 
 def _run_at_the_end(seen: Observation, outcome: Outcome) -> dict[str, bool]:

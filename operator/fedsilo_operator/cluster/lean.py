@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.objects import JOB, POD
+from fedsilo_operator.objects import JOB, POD, suspend_managers
 
 _COMMON_FIELDS = {"metadata": frozenset({"managedFields"})}
 _OF_OTHERS = frozenset({"annotations", "finalizers", "generateName", "generation", "managedFields"})
@@ -56,11 +56,18 @@ or pod, and most of what the Job controller and the kubelet write into one."""
 
 _NO_FIELDS: frozenset[str] = frozenset()
 
+_SUSPEND_FIELD: Object = {"f:spec": {"f:suspend": {}}}
+"""The one field of a Job whose managers are kept: they say who has suspended it."""
+
 
 def lean_copy(obj: Object) -> Object:
-    """A copy without what the operator never reads, such as `managedFields`; equal strings are kept once."""
+    """A copy without what the operator never reads, such as most of `managedFields`; equal strings are kept once."""
     unread = UNREAD_FIELDS.get(obj["kind"], _COMMON_FIELDS)
-    return {name: _interned_value(value, unread.get(name, _NO_FIELDS)) for name, value in obj.items()}
+    kept = {name: _interned_value(value, unread.get(name, _NO_FIELDS)) for name, value in obj.items()}
+    if obj["kind"] == JOB.name and (managers := suspend_managers(obj)):
+        fields = [{"manager": sys.intern(name), "fieldsV1": _SUSPEND_FIELD} for name in managers]
+        kept["metadata"]["managedFields"] = fields
+    return kept
 
 
 def _interned_value(value: Any, unread: frozenset[str]) -> Any:

@@ -93,6 +93,7 @@ _OWN_LABELS = ("fedsilo.io/", "app.kubernetes.io/")
 
 _OF_THIS_CLUSTER = frozenset(
     {
+        Reason.SUSPENDED_BY,
         Reason.UNSCHEDULABLE,
         Reason.IMAGE_NOT_FOUND,
         Reason.VOLUME_MISSING,

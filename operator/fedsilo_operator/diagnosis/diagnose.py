@@ -29,6 +29,7 @@ from fedsilo_operator.diagnosis.termination import termination_of
 from fedsilo_operator.limit_range import is_of_limit_range, limit_range_remedy
 from fedsilo_operator.objects import AGENT, is_deleted, labels_of, ref_of
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.workloads.suspension import suspender
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 _CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
@@ -50,6 +51,8 @@ def diagnose(job: Object | None, pods: Sequence[Object], events: Sequence[Object
     if job is None:
         return None
     current = max((pod for pod in pods if alive([pod])), key=creation_time, default=None)
+    if (who := suspender(job)) is not None and (current is None or is_deleted(current)):
+        return _suspended_diagnosis(job, who)
     if current is None:
         return _not_created(job, pods, events) or _failed_before(job, pods)
     if is_deleted(current):
@@ -86,6 +89,11 @@ def _pending_diagnosis(job: Object, pod: Object, events: Sequence[Object]) -> Di
             Reason.POD_REFUSED, f"Node {node} cannot start the {who}: {text} Look at that node's runtime."
         )
     return None
+
+
+def _suspended_diagnosis(job: Object, who: str) -> Diagnosis:
+    what = f"The {component(job)} waits: {who} has suspended Job {ref_of(job)} (spec.suspend)."
+    return Diagnosis(Reason.SUSPENDED_BY, f"{what} It runs as soon as the Job is resumed there.")
 
 
 def _unschedulable(job: Object, pod: Object, message: str) -> Diagnosis:

@@ -11,7 +11,7 @@ from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.objects import EVENT, ref_of
-from fedsilo_operator.workloads.pod import is_suspended
+from fedsilo_operator.workloads.suspension import is_suspended
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 5.0, 300.0
 """Time between two checks of something that does not run: nothing watches Events, so none wakes the operator."""

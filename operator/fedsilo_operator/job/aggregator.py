@@ -13,7 +13,7 @@ from fedsilo_operator.plan import Action, ApplyAction, CreateAction, DeleteActio
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads import aggregator as children
-from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, is_suspended, suspension
+from fedsilo_operator.workloads.suspension import is_suspended, resumption_actions, stop_actions
 
 
 def orphans(state: JobState) -> Iterator[Action]:
@@ -57,7 +57,7 @@ def workload(state: JobState, job: FederatedJob, settings: Settings) -> Iterator
     if batch is not None:
         yield from _existing_workload(state, job, settings, batch)
         return
-    due = not state.suspended and (aggregator.has_run or not state.awaits_agents)
+    due = state.active and (aggregator.has_run or not state.awaits_agents)
     free = not aggregator.previous_pod and aggregator.claim_conflict is None and aggregator.may_make(JOB)
     if due and free:
         yield from _claim(state, job)
@@ -69,7 +69,7 @@ def suspension_actions(state: JobState) -> Iterator[Action]:
     """Suspend the aggregator's Job, unless it has ended."""
     batch = state.aggregator.children.get(JOB)
     if batch is not None and state.aggregator.outcome is None:
-        yield from _suspend(batch, True)
+        yield from stop_actions(batch, "suspension", for_good=True)
 
 
 def _existing_workload(
@@ -79,15 +79,21 @@ def _existing_workload(
 
     The Job waits for the agents when it is resumed, as it did at first; once it runs it goes on without.
 
-    One that outlived its account gets a new pod by suspension, which counts no failure.
+    Where too few agents are left for any round, as another has suspended the others, it waits too: the round's time
+    would pass. One that outlived its account gets a new pod by suspension, which counts no failure.
     """
     aggregator = state.aggregator
     waits = is_suspended(batch) and state.awaits_agents
-    if not state.suspended and not aggregator.running:
+    if state.active and not aggregator.running:
         yield from _claim(state, job)
         if aggregator.diagnosis is not None and aggregator.diagnosis.reason == Reason.CONFIG_MISSING:
             yield from _secret(state, job, settings)
-    yield from _suspend(batch, state.suspended or waits or aggregator.outlived_account)
+    if not state.active:
+        yield from stop_actions(batch, "suspension", for_good=True)
+    elif state.gang.stalled or aggregator.outlived_account:
+        yield from stop_actions(batch, "suspension", for_good=False)
+    elif not waits:
+        yield from resumption_actions(batch, "suspension")
 
 
 def _secret(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
@@ -100,11 +106,6 @@ def _secret(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[
 def _claim(state: JobState, job: FederatedJob) -> Iterator[Action]:
     if CLAIM not in state.aggregator.children and state.aggregator.claim_conflict is None:
         yield CreateAction(children.claim(state.observed, job))
-
-
-def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
-    if not is_deleted(batch) and is_suspended(batch) != suspend:
-        yield ApplyAction(suspension(batch, suspend), SUSPEND_MANAGER, failure_group="suspension")
 
 
 def _put(state: JobState, wanted: Object) -> Iterator[Action]:

@@ -8,6 +8,7 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.observed import condition, status_of
 from fedsilo.api.text import count_text
+from fedsilo.api.timestamps import timestamp
 from fedsilo.process import version
 from fedsilo_operator.job.checks import is_known, unverified_message
 from fedsilo_operator.job.participants import Participant
@@ -15,6 +16,7 @@ from fedsilo_operator.job.state import JobState
 from fedsilo_operator.messages import join_lines
 from fedsilo_operator.objects import JOB
 from fedsilo_operator.reasons import Reason
+from fedsilo_operator.workloads.suspension import is_suspended
 
 _AWAITED_REASONS: Mapping[str, int] = {Reason.APPROVAL_PENDING: 0, Reason.ADMITTING: 1}
 """What is merely awaited of a silo, what a person has to do first; any other objection goes before both."""
@@ -113,6 +115,8 @@ def _silos_ready(state: JobState) -> Condition:
     """How far the agents are after the start."""
     if state.suspended:
         return Condition(ConditionType.SILOS_READY, "False", Reason.SUSPENDED, "The job is suspended.")
+    if state.gang.put_off:
+        return Condition(ConditionType.SILOS_READY, "False", Reason.GANG_INCOMPLETE, _put_off_message(state))
     silos = state.participants
     failed = [f"Silo {silo.ref} failed: {silo.failure}" for silo in silos if silo.failure is not None]
     waiting = [
@@ -132,7 +136,22 @@ def _silos_ready(state: JobState) -> Condition:
     problems = [found.reason for found in (*waiting, *unheard, *hindered) if found.reason != Reason.STARTING]
     reason = Reason.SILO_FAILED if failed else next(iter(problems), Reason.STARTING)
     message = join_lines(failed + [found.message for found in (*waiting, *unheard, *hindered)])
+    if problems and state.gang.deadline is not None and not state.gang.sufficient:
+        message += (
+            f"\nIf not all agents run by {timestamp(state.gang.deadline)}, the job frees what it holds."
+        )
     return Condition(ConditionType.SILOS_READY, "False", reason, message)
+
+
+def _put_off_message(state: JobState) -> str:
+    """What the job waits for, who has it, and until when it holds nothing."""
+    gang = state.gang
+    until = timestamp(gang.retry_time) if gang.retry_time is not None else "later"
+    whom = join_lines(gang.competitors, ", ")
+    tries = f"It tries again at {until}" + (f", or as soon as {whom} made room." if whom else ".")
+    lines = [f"Silo {found.silo}: {found.message}" for found in gang.awaited]
+    others = [f"In these silos run, or go first: {whom}."] if whom else []
+    return join_lines([f"Not all agents could run, so the job holds none. {tries}", *others, *lines])
 
 
 def _outputs_delivered(state: JobState) -> Iterator[Condition]:
@@ -156,6 +175,9 @@ def _running(state: JobState) -> Condition:
         return Condition.of(ConditionType.RUNNING, "True" if aggregator.running else "False", problem)
     if state.suspended:
         return Condition(ConditionType.RUNNING, "False", Reason.SUSPENDED, "The job is suspended.")
+    if state.gang.put_off:
+        text = "The aggregator waits for the silos' agents to run together."
+        return Condition(ConditionType.RUNNING, "False", Reason.GANG_INCOMPLETE, text)
     if aggregator.running:
         return Condition(ConditionType.RUNNING, "True", Reason.RUNNING, "The aggregator runs.")
     return Condition.of(ConditionType.RUNNING, "False", _not_running(state))
@@ -166,7 +188,8 @@ def _not_running(state: JobState) -> Diagnosis:
     aggregator = state.aggregator
     if (known := aggregator.diagnosis or aggregator.claim_conflict) is not None:
         return known
-    if JOB in aggregator.children:
+    batch = aggregator.children.get(JOB)
+    if batch is not None and not is_suspended(batch):
         return Diagnosis(Reason.STARTING, "The aggregator starts.")
     what = "an earlier aggregator's pod to end" if aggregator.previous_pod else "the silos' agents to run"
     return Diagnosis(Reason.STARTING, f"The aggregator waits for {what}.")

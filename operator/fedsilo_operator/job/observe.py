@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import Object, holds, status_of, uid_of
+from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
@@ -54,6 +54,7 @@ class JobObservation:
     :param previous_pod: whether a pod of an earlier Job is still there, which may write to the volume.
     :param events: Events about the aggregator's Job and pods, as far as they matter.
     :param rejections: what the API server rejected in this very reconcile.
+    :param other_jobs: all other jobs, where they matter: until all agents of this one run.
     """
 
     job: Object
@@ -66,6 +67,7 @@ class JobObservation:
     previous_pod: bool = False
     events: tuple[Object, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    other_jobs: tuple[Object, ...] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -102,7 +104,16 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
         claim_conflict=claim is not None and CLAIM not in mine,
         pods=made,
         previous_pod=alive([pod for pod in pods if pod not in made]),
+        other_jobs=_other_jobs(cache, job),
     )
+
+
+def _other_jobs(cache: Cache, job: Object) -> tuple[Object, ...]:
+    """The jobs with which this one competes, unless all its agents run or it is over."""
+    settled = (ConditionType.SILOS_READY, ConditionType.COMPLETE, ConditionType.FAILED)
+    if not condition(job, ConditionType.ACCEPTED) or any(holds(job, name) for name in settled):
+        return ()
+    return tuple(other for other in cache.select(FEDERATED_JOB) if uid_of(other) != uid_of(job))
 
 
 def _is_ours(agent: Object, job: Object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from fedsilo.api.conditions import ConditionType, JobPhase
@@ -13,8 +14,10 @@ from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.diagnosis.events import backoff
 from fedsilo_operator.job import agents, aggregator, status
 from fedsilo_operator.job.assess import assess
+from fedsilo_operator.job.competitors import competitors_of
 from fedsilo_operator.job.conditions import active_conditions, final_conditions, unreadable_conditions
 from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.placement import gang_of, look_again_seconds
 from fedsilo_operator.job.state import JobState, Stage
 from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, ref_of
 from fedsilo_operator.plan import Action, ApplyAction, DeleteAction, Plan, isolate
@@ -47,8 +50,9 @@ def reconcile(seen: JobObservation, now: datetime, settings: Settings) -> Plan:
     if state.job is None:
         return _leave_to_another_version(state, now)
 
-    # 6. Every other job is admitted by its silos, started and kept running.
-    return _reconcile_active(state, state.job, now, settings)
+    # 6. Every other job is admitted by its silos, started and kept running; all its agents run, or none is asked to.
+    gang = gang_of(state, competitors_of(seen.job, seen.other_jobs), now)
+    return _reconcile_active(replace(state, gang=gang), state.job, now, settings)
 
 
 def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, settings: Settings) -> Plan:
@@ -79,20 +83,26 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
         active_conditions(state),
         status.silos(state),
         started=now if state.started else None,
+        gang=state.gang.as_status(),
         now=now,
     )
 
-    # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes in
-    #    which the aggregator may say what is wrong.
+    # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes: that
+    #    of a job that waits for room, and that in which the aggregator may say what is wrong.
     waiting = state.aggregator.waiting if state.active else ()
-    waits = (backoff(waiting, now) if waiting else None, state.verdict_seconds)
+    waits = (
+        backoff(waiting, now) if waiting else None,
+        state.verdict_seconds,
+        look_again_seconds(state.gang, now),
+    )
     return _plan(state, actions, wanted, min((wait for wait in waits if wait is not None), default=None))
 
 
 def _leave_to_another_version(state: JobState, now: datetime) -> Plan:
     """Plan for a job that this version cannot read: nothing is decided about it, but a person may suspend it."""
     found = unreadable_conditions(state)
-    wanted = status.document(state.observed, found, status.refreshed_entries(state), now=now)
+    gang = status_of(state.observed).get("gang")
+    wanted = status.document(state.observed, found, status.refreshed_entries(state), gang=gang, now=now)
     return _plan(state, _stop_pods(state) if state.suspended else (), wanted)
 
 

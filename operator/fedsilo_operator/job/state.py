@@ -9,6 +9,7 @@ from enum import Enum, auto
 from fedsilo.api.diagnosis import Condition, Diagnosis, Outcome
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
+from fedsilo_operator.job.gang import NO_GANG, Gang
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.trust import Trust
 from fedsilo_operator.objects import Kind, Ref
@@ -92,6 +93,7 @@ class JobState:
     :param changed: what the job's object shows otherwise than its silos were given it.
     :param verdict_seconds: time that the aggregator has left to say what is wrong with the job, where too few silos are
         left of those whose trainers could not run it; None where nothing is asked of it.
+    :param gang: how all agents come to run together.
     """
 
     observed: Object
@@ -110,6 +112,7 @@ class JobState:
     rejection: Diagnosis | None = None
     changed: Diagnosis | None = None
     verdict_seconds: float | None = None
+    gang: Gang = NO_GANG
 
     @property
     def started(self) -> bool:
@@ -119,7 +122,7 @@ class JobState:
     @property
     def active(self) -> bool:
         """Whether the agents should run."""
-        return self.started and not self.suspended
+        return self.started and not self.suspended and not self.gang.put_off
 
     @property
     def participants(self) -> tuple[Participant, ...]:
@@ -134,9 +137,12 @@ class JobState:
 
     @property
     def awaits_agents(self) -> bool:
-        """Whether an agent neither runs nor has failed: the deadline of round 1 must not count its start. An aggregator
-        that is to say what is wrong waits for none.
+        """Whether an agent neither runs nor has failed: the deadline of round 1 must not count its start.
+
+        None is awaited once the job goes on with a quorum, or by an aggregator that is to say what is wrong.
         """
-        return self.verdict_seconds is None and any(
-            participant.not_ready is not None for participant in self.participants
+        return (
+            self.verdict_seconds is None
+            and not self.gang.sufficient
+            and any(participant.not_ready is not None for participant in self.participants)
         )

@@ -23,7 +23,7 @@ MAX_MESSAGE_CHARACTERS, MAX_ALL_MESSAGES_CHARACTERS = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
 fields and the aggregator's half need room. The agent's own status has the full text."""
 
-_EXPECTED_REASONS = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
+_EXPECTED_REASONS = frozenset((Reason.RESUMED, Reason.KEY_PENDING, Reason.SUSPENDED_BY))
 """Reasons of a condition that is False, worth an Event, that nobody needs to act upon."""
 
 Entries = list[dict[str, Any]]
@@ -38,12 +38,14 @@ def document(
     now: datetime,
     started: datetime | None = None,
     ended: datetime | None = None,
+    gang: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The operator's part of the status.
 
     :param job: as observed.
     :param started: when it started, if it has; an earlier time stands.
     :param ended: when it came to its end, if it has.
+    :param gang: how all agents come to run together, while they do not.
     """
     before = status_of(job)
     conditions = as_status(sorted(found, key=lambda one: ORDER.index(one.type)), job, now)
@@ -53,6 +55,7 @@ def document(
         "silos": silos,
         "startTime": before.get("startTime") or (started and timestamp(started)),
         "completionTime": ended and timestamp(ended),
+        "gang": gang,
     }
     return _without_empty(job, content)
 
@@ -120,6 +123,7 @@ def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
     surplus = any(item["type"] not in types for item in observed.get("conditions") or ()) or any(
         entry["name"] not in names for entry in _earlier_entries(job)
     )
+    surplus = surplus or observed.get("gang") != wanted.get("gang")
     return None if satisfies(observed, wanted) and not surplus else wanted
 
 

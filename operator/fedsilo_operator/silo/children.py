@@ -13,6 +13,7 @@ from fedsilo_operator.workloads.agent import (
     GUARD,
     POLICY,
     TRAINER,
+    ParsedAgent,
     claim,
     config_map,
     guard_job,
@@ -22,7 +23,12 @@ from fedsilo_operator.workloads.agent import (
     trainer_job,
     trainer_policy,
 )
-from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, suspension
+from fedsilo_operator.workloads.suspension import (
+    queue_of,
+    resumption_actions,
+    stop_actions,
+    without_queue,
+)
 
 
 def creation_actions(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
@@ -46,9 +52,21 @@ def _creation_actions(state: AgentState, settings: SiloSettings) -> Iterator[Act
     for child, create in made:
         if child not in state.children:
             yield create()
-    for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):
-        if component.job is None and not component.previous_pod:
-            yield ApplyAction(make(parsed, settings))
+    if state.trainer.job is None and not state.trainer.previous_pod:
+        yield ApplyAction(trainer_job(parsed, settings))
+    if (
+        state.guard.job is None
+        and not state.guard.previous_pod
+        and not _awaits_trainer(state, parsed, settings)
+    ):
+        yield ApplyAction(without_queue(guard_job(parsed, settings)))
+
+
+def _awaits_trainer(state: AgentState, parsed: ParsedAgent, settings: SiloSettings) -> bool:
+    """Whether the guard is made later, as its trainer is in a queue: it fits no other node than the trainer's."""
+    if state.trainer.job is None:
+        return queue_of(trainer_job(parsed, settings)) is not None
+    return state.trainer.queued
 
 
 def current_policy(state: AgentState) -> Iterator[Action]:
@@ -58,10 +76,15 @@ def current_policy(state: AgentState) -> Iterator[Action]:
 
 
 def suspensions(state: AgentState) -> Iterator[Action]:
-    """Actions that suspend or resume the Jobs; each is a failure group of its own, so that nothing keeps pods alive."""
+    """Actions that suspend or resume the Jobs; each is a failure group of its own, so that nothing keeps pods alive.
+
+    A trainer that another has suspended takes its guard along: a silo has both or none.
+    """
     for component in (state.trainer, state.guard):
         run = state.found.run.get(component.name)
-        if component.job is not None and run is not None and component.differs(run):
-            yield ApplyAction(
-                suspension(component.job, not run), SUSPEND_MANAGER, failure_group=component.name
-            )
+        if component.job is None or component.ended or run is None:
+            continue
+        if run and not (component is state.guard and state.trainer.queued):
+            yield from resumption_actions(component.job, component.name)
+        else:
+            yield from stop_actions(component.job, component.name, for_good=not state.found.begins)

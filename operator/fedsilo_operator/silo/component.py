@@ -17,7 +17,7 @@ from fedsilo_operator.reasons import Reason
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.state import ComponentJob
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from fedsilo_operator.workloads.pod import is_suspended
+from fedsilo_operator.workloads.suspension import is_suspended
 
 GUARD_PLACEMENT = timedelta(seconds=15)
 """A guard fits only the node of its trainer: for that long after the trainer is ready, it is merely being placed."""

@@ -45,7 +45,7 @@ from fedsilo_operator.silo.budgets import has_budgets, observe_budgets
 from fedsilo_operator.silo.observe import AgentObservation, observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
-from fedsilo_operator.workloads.pod import is_suspended
+from fedsilo_operator.workloads.suspension import is_suspended
 
 CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER},{LEDGERS})"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fedsilo.api.observed import Object
 from fedsilo.silo.agent.assess import Assessment
 from fedsilo.silo.agent.component import ComponentState
-from fedsilo_operator.objects import Child, is_deleted
+from fedsilo_operator.objects import Child
 from fedsilo_operator.workloads.agent import ParsedAgent
-from fedsilo_operator.workloads.pod import is_suspended
+from fedsilo_operator.workloads.suspension import is_waiting
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,10 @@ class ComponentJob(ComponentState):
     ended: bool = False
     previous_pod: bool = False
 
-    def differs(self, run: bool) -> bool:
-        """Whether its Job is to be resumed or suspended, and can be."""
-        if self.job is None or is_deleted(self.job) or self.ended:
-            return False
-        return is_suspended(self.job) == run
+    @property
+    def queued(self) -> bool:
+        """Whether it waits until another resumes its Job."""
+        return not self.ended and is_waiting(self.job)
 
 
 @dataclass(frozen=True)

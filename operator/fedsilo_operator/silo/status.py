@@ -17,6 +17,9 @@ _NO_NEWS = frozenset({Reason.ADMITTING, Reason.FINISHED, Reason.STARTING})
 """Reasons of `Ready` that another condition explains better, or that the next one follows: as in a job, waiting is no
 news."""
 
+_EXPECTED_REASONS = frozenset({Reason.STARTING, Reason.SUSPENDED, Reason.SUSPENDED_BY})
+"""Reasons for which an agent does not run and nobody needs to act."""
+
 
 def document(state: AgentState, now: datetime) -> Object | None:
     """The operator's part of the status; None where it is there already."""
@@ -53,5 +56,5 @@ def _is_alarming(stated: Condition) -> bool:
     if stated.reason in WARNING_REASONS:
         return True
     if stated.type == ConditionType.READY:
-        return stated.status != "True" and stated.reason not in (Reason.STARTING, Reason.SUSPENDED)
+        return stated.status != "True" and stated.reason not in _EXPECTED_REASONS
     return stated.type == ConditionType.FAILED or stated.status == "False"

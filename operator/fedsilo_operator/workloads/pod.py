@@ -9,7 +9,7 @@ from typing import Any
 from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
 from fedsilo.process import TEMPORARY_BYTES
-from fedsilo_operator.objects import JOB, Ref
+from fedsilo_operator.objects import Ref
 from fedsilo_operator.settings import USER
 
 TERMINATION_GRACE_SECONDS = 20
@@ -31,9 +31,6 @@ TMP_SIZE = "1Gi"
 
 PART_FOR_DATA = 0.9
 """Part of `/tmp` that a program may fill with data: caches and logs need the rest, and a full one is evicted."""
-
-SUSPEND_MANAGER = "fedsilo-suspend"
-"""Field manager of a Job's `spec.suspend`, and of nothing else."""
 
 VOLUME = "/var/lib/fedsilo"
 CONFIG = "/etc/fedsilo"
@@ -211,25 +208,6 @@ def batch_job(
             "template": {"metadata": {"labels": dict(labels), **notes}, "spec": dict(pod)},
         },
     }
-
-
-def suspension(job: Object, suspend: bool) -> Object:
-    """The body that suspends or resumes a Job, for the field manager `SUSPEND_MANAGER`; it touches nothing else.
-
-    :param job: the Job as observed; its pod template stays what it was when the Job was made.
-    """
-    content = job["metadata"]
-    return {
-        "apiVersion": JOB.api,
-        "kind": JOB.name,
-        "metadata": {"name": content["name"], "namespace": content["namespace"], "uid": content["uid"]},
-        "spec": {"suspend": suspend},
-    }
-
-
-def is_suspended(job: Object) -> bool:
-    """Whether a Job is suspended, so that it has no pods."""
-    return bool(job["spec"].get("suspend", False))
 
 
 def metadata(ref: Ref, labels: Mapping[str, str], owner: Object | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.lean import lean_copy
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.pods import running
-from fedsilo_operator.workloads.pod import is_suspended
+from fedsilo_operator.workloads.suspension import is_suspended
 from tests.contract_objects import config_map, job
 
 CONTAINER = {

@@ -388,10 +388,12 @@ def test_a_failing_agent_is_reported_in_the_job_with_the_silo_s_name() -> None:
         SOUTH, "Starting", Admitted=("True", "Admitted", "admitted"), Ready=("False", "Unschedulable", text)
     )
     harness.settle()
+    until = harness.job["status"]["gang"]["deadline"]
     assert harness.condition("SilosReady") == (
         "False",
         "Unschedulable",
-        f"Silo silo-north/north: its agent has not started yet.\nSilo silo-south/south: {text}",
+        f"Silo silo-north/north: its agent has not started yet.\nSilo silo-south/south: {text}\n"
+        f"If not all agents run by {until}, the job frees what it holds.",
     )
     assert harness.events()[-1] == ("Warning", "Unschedulable")
 

@@ -19,6 +19,7 @@ from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
     JOB,
+    MANAGER,
     NETWORK_POLICY,
     POD,
     SILO_AGENT,
@@ -29,12 +30,12 @@ from fedsilo_operator.objects import (
     labels_of,
     ref_of,
 )
-from fedsilo_operator.plan import ApplyAction, CreateAction, Plan
+from fedsilo_operator.plan import ApplyAction, CreateAction, DeleteAction, MergeAction, Plan
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from fedsilo_operator.workloads.pod import SUSPEND_MANAGER
+from fedsilo_operator.workloads.suspension import SUSPEND_MANAGER
 
 JOB_REF = Ref("federation", "digits")
 SILO_REF = Ref("silo-north", "north")
@@ -216,8 +217,12 @@ class World:
         """Plan and carry out."""
         found = self.plan(settings)
         for action in found.actions:
-            assert isinstance(action, ApplyAction | CreateAction)
-            self.apply(action)
+            if isinstance(action, DeleteAction):
+                del self.objects[action.kind][action.ref]
+            elif isinstance(action, MergeAction):
+                self.set_suspend(action.ref.name, action.object["spec"]["suspend"], MANAGER)
+            else:
+                self.apply(action)
         self.events += found.events
         if found.status is not None:
             self.agent["status"] = copy.deepcopy(found.status)
@@ -229,7 +234,8 @@ class World:
         if isinstance(action, ApplyAction) and action.manager == SUSPEND_MANAGER:
             assert known is not None
             assert uid_of(known) == action.object["metadata"]["uid"]
-            known["spec"]["suspend"] = action.object["spec"]["suspend"]
+            suspends = action.object.get("spec", {}).get("suspend", False)
+            self.set_suspend(ref.name, suspends, SUSPEND_MANAGER if suspends else None)
             return
         if known is not None and ref == POLICY_REF:
             known["data"] = copy.deepcopy(action.object["data"])
@@ -259,6 +265,13 @@ class World:
 
     def job(self, component: str) -> Object | None:
         return self.get(JOB, Ref(AGENT_REF.namespace, f"{NAME}-{component}"))
+
+    def set_suspend(self, name: str, suspend: bool, manager: str | None) -> None:
+        """Somebody suspends or resumes a Job, and then owns that field; None where nobody does."""
+        job = self.objects[JOB][Ref(AGENT_REF.namespace, name)]
+        job["spec"]["suspend"] = suspend
+        fields: Object = {"f:spec": {"f:suspend": {}}}
+        job["metadata"]["managedFields"] = [{"manager": manager, "fieldsV1": fields}] if manager else []
 
     def suspend(self, suspend: bool) -> None:
         self.agent["spec"]["suspend"] = suspend

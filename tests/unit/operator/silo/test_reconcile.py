@@ -64,7 +64,7 @@ def test_suspending_stops_the_pods_and_resuming_starts_them() -> None:
     assert (scene.phase, scene.message) == ("Suspended", "The pods are being stopped.")
     scene.objects[POD] = {}
     scene.reconcile()
-    assert (scene.phase, scene.message) == ("Suspended", "No pods: the job is suspended or over.")
+    assert (scene.phase, scene.message) == ("Suspended", "No pods: the job is suspended, put off or over.")
     scene.suspend(False)
     scene.reconcile()
     assert not suspended(scene, TRAINER)

@@ -19,7 +19,7 @@ from fedsilo.silo.agent.component import GUARD, TRAINER, ComponentState
 from fedsilo.silo.configuration import configuration
 from fedsilo.silo.installed import installed_image
 from fedsilo_operator.objects import CONFIG_MAP, POD, SILO_KIND, ref_of
-from fedsilo_operator.workloads.pod import is_suspended
+from fedsilo_operator.workloads.suspension import is_suspended
 from tests.unit.operator.silo.harness import (
     AGENT_REF,
     SETTINGS,
