@@ -14,8 +14,6 @@ from fedsilo_operator.objects import (
     CONFIG_MAP,
     FEDERATED_JOB,
     JOB,
-    JOB_NAME,
-    JOB_NAMESPACE,
     JOB_UID,
     POD,
     SECRET,
@@ -110,11 +108,15 @@ class World:
                         }
                     ],
                 },
-                "spec": template["spec"] | {"nodeName": "node-1"},
+                "spec": template["spec"] | self._node_of_new(batch),
                 "status": {"phase": "Pending"},
             },
             "job-controller",
         )
+
+    def _node_of_new(self, _batch: Object) -> Object:
+        """Act as the scheduler, which has a node for every pod as soon as it is made."""
+        return {"nodeName": "node-1"}
 
     def _keep(self, pod: Object) -> None:
         """Act as the kubelet: pods start when it comes to it, and fail as the test wants."""
@@ -163,7 +165,7 @@ class World:
         ours = [pod for pod in running if labels_of(pod)[COMPONENT] == "aggregator"]
         if not ours:
             return
-        needed = 2 * len(_silos_of(self.cluster, ours[0]))
+        needed = 2 * self._quorum(job)
         done = self._done.get(uid, 0)
         if done < self.rounds - (not self.may_end) and len(running) - len(ours) >= needed:
             self._done[uid] = done + 1
@@ -175,6 +177,10 @@ class World:
                     self._say(pod, "Succeeded", {"terminated": {"exitCode": 0}})
             if self._agents_done(uid) >= needed:
                 self._say(ours[0], "Succeeded", {"terminated": {"exitCode": 0}})
+
+    def _quorum(self, job: Object) -> int:
+        """Silos that a round needs."""
+        return len(job["status"]["silos"])
 
     def _agents_done(self, uid: str) -> int:
         batches = [batch for batch in self.cluster.glance(JOB) if labels_of(batch)[JOB_UID] == uid]
@@ -196,12 +202,6 @@ class World:
 def termination(code: int, reason: str, message: str) -> dict[str, Any]:
     """How a container ends that has left its own words."""
     return {"exitCode": code, "message": json.dumps({"reason": reason, "message": message})}
-
-
-def _silos_of(cluster: FakeCluster, pod: Object) -> list[Any]:
-    labels = labels_of(pod)
-    job = cluster.peek(FEDERATED_JOB, Ref(labels[JOB_NAMESPACE], labels[JOB_NAME]))
-    return list(job["status"]["silos"])
 
 
 def _is_there(cluster: FakeCluster, kind: Kind, ref: Ref) -> bool:
