@@ -57,7 +57,7 @@ def assess(seen: JobObservation, settings: Settings, now: datetime) -> JobState:
     parsed = parse(seen.job)
     if (original := original_job(seen)) is not None:
         return replace(
-            _with_silos(state, seen, original, settings), changed=changed_spec(parsed.job, original)
+            _with_silos(state, seen, original, settings, now), changed=changed_spec(parsed.job, original)
         )
     lines = [fault.line() for fault in parsed.faults]
     if parsed.job is None and seen.has_started:

@@ -87,8 +87,8 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
         now=now,
     )
 
-    # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes: that
-    #    of a job that waits for room, and that in which the aggregator may say what is wrong.
+    # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes for
+    #    a job that waits for room, and for an aggregator that may say what is wrong.
     waiting = state.aggregator.waiting if state.active else ()
     waits = (
         backoff(waiting, now) if waiting else None,
