@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
+from torch import Tensor
+from typing_extensions import override
 
+from fedsilo.learning import private_training
+from fedsilo.learning.noise import NoiseSource
 from fedsilo.learning.private_training import PoissonSampling
 from fedsilo.silo.secret import Secret
 
@@ -42,8 +46,8 @@ class Draws:
 class _NotedGenerator:
     """A generator whose draws are noted."""
 
-    def __init__(self, random: np.random.Generator, draws: Draws) -> None:
-        self._random, self.draws = random, draws
+    def __init__(self, random: np.random.Generator, draws: Draws, keys: dict[Any, Draws]) -> None:
+        self._random, self.draws, self._keys = random, draws, keys
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._random, name)
@@ -51,6 +55,12 @@ class _NotedGenerator:
     def normal(self, mean: float, deviation: float, shape: Any = None) -> Any:
         self.draws.deviations.append((len(self.draws.rates), float(deviation)))
         return self._random.normal(mean, deviation, shape)
+
+    def bytes(self, length: int) -> Any:
+        """A key, by which a source of noise is found to be of this task."""
+        key = self._random.bytes(length)
+        self._keys[key] = self.draws
+        return key
 
 
 @dataclass
@@ -109,19 +119,34 @@ class RecordedDraws:
 def recording(gradient_norm: float, feature_norm: float) -> Iterator[RecordedDraws]:
     """Note what all silos of this process draw; the norms are the job's."""
     recorded = RecordedDraws(gradient_norm, feature_norm)
+    keys = dict[bytes, Draws]()
     generator, draw = Secret.generator, PoissonSampling.draw
 
     def noted_generator(secret: Secret, *purpose: str | int) -> Any:
         draws = Draws()
         recorded.draws_of(secret).append(draws)
-        return _NotedGenerator(generator(secret, *purpose), draws)
+        return _NotedGenerator(generator(secret, *purpose), draws, keys)
 
     def noted_draw(sampling: PoissonSampling, rate: float, random: Any) -> np.ndarray:
         random.draws.rates.append(rate)
         return draw(sampling, rate, random)
 
+    class NotedSource(NoiseSource):
+        """A source whose draws are noted as those of the task that its key is of."""
+
+        def __init__(self, key: bytes, deviation: float) -> None:
+            super().__init__(key, deviation)
+            self._draws, self._noted = keys[key], float(deviation)
+
+        @override
+        def pieces(self, count: int) -> Iterator[Tensor]:
+            self._draws.deviations.append((len(self._draws.rates), self._noted))
+            return super().pieces(count)
+
     Secret.generator, PoissonSampling.draw = noted_generator, noted_draw  # type: ignore[method-assign,assignment]
+    vars(private_training)["NoiseSource"] = NotedSource
     try:
         yield recorded
     finally:
+        vars(private_training)["NoiseSource"] = NoiseSource
         Secret.generator, PoissonSampling.draw = generator, draw  # type: ignore[method-assign]

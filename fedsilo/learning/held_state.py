@@ -31,13 +31,19 @@ class HeldState:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._held = [
-            _HeldTensor(f"{path}.{key}" if path else key, module, key, tensor, tensor.detach().clone())
-            for path, module in model.named_modules()
-            for key, tensor in chain(
-                module.named_parameters(recurse=False), module.named_buffers(recurse=False)
-            )
-        ]
+        self._held: list[_HeldTensor] = []
+        self.renew()
+
+    def renew(self) -> None:
+        """Hold what the network has by now, in the memory of what was held before."""
+        copies = {held.name: held.copy for held in self._held}
+        self._held = []
+        for path, module in self._model.named_modules():
+            own = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
+            for key, tensor in own:
+                name = f"{path}.{key}" if path else key
+                copy = _copy_of(tensor.detach(), copies.get(name))
+                self._held.append(_HeldTensor(name, module, key, tensor, copy))
 
     def restore(self) -> None:
         """Undo whatever computing did to them, so that nothing of one example meets the next."""
@@ -61,6 +67,14 @@ class HeldState:
         names = {held.name for held in self._held}
         buffers = self._model.named_buffers(remove_duplicate=False)
         return next((name for name, _ in buffers if name not in names), None)
+
+
+def _copy_of(tensor: Tensor, earlier: Tensor | None) -> Tensor:
+    """A copy of the tensor, in the memory of an earlier one if there is one of its kind."""
+    kinds = [(each.shape, each.dtype, each.device) for each in (tensor, earlier) if each is not None]
+    if earlier is None or kinds[0] != kinds[1]:
+        return tensor.clone()
+    return earlier.copy_(tensor)
 
 
 def _equal_elements(one: Tensor, other: Tensor) -> Tensor:

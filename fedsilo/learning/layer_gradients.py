@@ -54,9 +54,10 @@ class LayerGradients(ABC):
         """(n,) squared norms, in double precision."""
 
     @abstractmethod
-    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
-        """Sum of the examples' gradients, each times its factor, by each of `parameters`.
+    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
+        """Add the sum of the examples' gradients, each times its factor.
 
+        :param totals: what is added to, for each of `parameters`.
         :param factors: (n,)
         """
 
@@ -76,14 +77,15 @@ class MatrixGradients(LayerGradients):
         return found
 
     @override
-    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
+    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
         calls = [CallGradients(each.inputs, _scaled_rows(each.outputs, factors)) for each in self.calls]
-        found = []
+        totals_by_parameter = iter(totals)
         if self.layer.weight.requires_grad:
-            found.append(_weight_gradient(self.layer, calls))
+            _add_weight_gradient(next(totals_by_parameter), self.layer, calls)
         if self.layer.bias is not None and self.layer.bias.requires_grad:
-            found.append(_total([_by_position(self.layer, each.outputs).sum(dim=(0, 3)) for each in calls]))
-        return [each.reshape(parameter.shape) for each, parameter in zip(found, self.parameters, strict=True)]
+            total = next(totals_by_parameter)
+            for each in calls:
+                total += _by_position(self.layer, each.outputs).sum(dim=(0, 3)).reshape(total.shape)
 
     def _weight_squares(self) -> Tensor:
         """Inner products of positions take fewer operations where there are few."""
@@ -113,9 +115,9 @@ class EmbeddingGradients(LayerGradients):
         return squares.index_add_(0, found // height, sums.double().square().sum(dim=1))
 
     @override
-    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
+    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
         rows = _scaled_rows(self._rows(), factors).flatten(0, 1)
-        return [torch.zeros_like(self.layer.weight).index_add_(0, self._codes().flatten(), rows)]
+        totals[0].index_add_(0, self._codes().flatten(), rows)
 
     def _codes(self) -> Tensor:
         """Numbers of the rows that were looked up, (n, lookups)."""
@@ -142,8 +144,9 @@ class NormGradients(LayerGradients):
         return _total([each.flatten(1).double().square().sum(dim=1) for each in self._single])
 
     @override
-    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
-        return [torch.tensordot(factors.to(each.dtype), each, dims=1) for each in self._single]
+    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
+        for total, each in zip(totals, self._single, strict=True):
+            total += torch.tensordot(factors.to(each.dtype), each, dims=1)
 
     def _of_call(self, call: CallGradients) -> list[Tensor]:
         """(n, *shape) by each parameter that is trained."""
@@ -160,6 +163,31 @@ class NormGradients(LayerGradients):
                 )
                 found.append(each.sum(dim=tuple(summed)) if summed else each)
         return found
+
+
+class AddedGradients(LayerGradients):
+    """Gradients of a parameter that is added to what is computed of each example, such as positions of tokens.
+
+    :param layer: the parameter itself.
+    :param calls: sums with it, whose inputs serve for nothing.
+    """
+
+    def __init__(self, layer: nn.Parameter, calls: Sequence[CallGradients]) -> None:
+        super().__init__(layer, calls)
+        self._rows = _total([_summed_to(each.outputs, layer.shape) for each in calls])
+
+    @property
+    @override
+    def parameters(self) -> list[nn.Parameter]:
+        return [self.layer]
+
+    @override
+    def squares(self) -> Tensor:
+        return self._rows.double().square().sum(dim=1)
+
+    @override
+    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
+        totals[0] += (factors.to(self._rows.dtype) @ self._rows).reshape(totals[0].shape)
 
 
 def trained_parameters(layer: nn.Module) -> list[nn.Parameter]:
@@ -221,6 +249,12 @@ def _scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
     return rows * factors.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
 
+def _summed_to(rows: Tensor, shape: torch.Size) -> Tensor:
+    """(n, numbers of the shape): sums of each of n rows over the axes that broadcasting to it has stretched."""
+    own = (1,) * (rows.dim() - 1 - len(shape)) + tuple(shape[max(0, 1 + len(shape) - rows.dim()) :])
+    return rows.sum_to_size(len(rows), *own).reshape(len(rows), -1)
+
+
 def _total(terms: Sequence[Tensor]) -> Tensor:
     return reduce(torch.add, terms)
 
@@ -272,6 +306,15 @@ _CONVOLUTION_WEIGHTS: dict[int, Callable[..., Tensor]] = {
     2: conv2d_weight,
     3: conv3d_weight,
 }
+
+
+def _add_weight_gradient(total: Tensor, layer: Any, calls: Sequence[CallGradients]) -> None:
+    """Add the sum of the examples' gradients by the weight; of a linear layer without a tensor of their own."""
+    if isinstance(layer, nn.Linear):
+        for call in calls:
+            total.addmm_(call.outputs.flatten(0, -2).T, call.inputs.flatten(0, -2))
+    else:
+        total += _weight_gradient(layer, calls)
 
 
 def _weight_gradient(layer: Any, calls: Sequence[CallGradients]) -> Tensor:

@@ -2,12 +2,13 @@
 
 Hooks note what each layer takes. The backward pass goes to the layers' outputs only; gradients by parameters follow
 from both (`fedsilo.learning.layer_gradients`). That holds where a parameter reaches the loss through calls of its own
-layer alone, which the graph of each pass says.
+layer alone, or, where it has no such layer, by being added; the graph of each pass says whether it does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from fedsilo.learning.layer_gradients import (
+    AddedGradients,
     CallGradients,
     LayerGradients,
     gradients_class,
@@ -49,8 +51,7 @@ class BatchGradients:
         :param factors: (n,)
         """
         for layer, totals in zip(self.layers, self.split(sums), strict=True):
-            for total, each in zip(totals, layer.weighted_sum(factors), strict=True):
-                total += each
+            layer.add_weighted(totals, factors)
 
     def add_clipped(self, sums: Sequence[Tensor], norm: float) -> None:
         """Add sum_i min(1, C / |g_i|) g_i to the sums; of a gradient that is not finite nothing."""
@@ -104,11 +105,16 @@ class LayerwiseGradients:
         self._noting, self._unseen = False, False
         self._open = ExitStack()
 
+        owned = [id(parameter) for layer in self._kinds for parameter in trained_parameters(layer)]
+        self._shared = len(owned) > len(set(owned))
+        self._added = {id(each): each for each in trained if id(each) not in owned}
+
     @property
     def applies(self) -> bool:
-        """Whether each parameter belongs to one layer, of a kind whose gradients are had from what it takes."""
-        owned = [id(parameter) for layer in self._kinds for parameter in trained_parameters(layer)]
-        return len(owned) == len(self._trained) and set(owned) == set(map(id, self._trained))
+        """Whether no parameter belongs to two layers, and those of layers of no known kind may be what is added."""
+        return not self._shared and all(
+            each.dtype in (torch.float32, torch.float64) for each in self._added.values()
+        )
 
     def __enter__(self) -> Self:
         for layer in self._kinds:
@@ -124,18 +130,28 @@ class LayerwiseGradients:
         :param compute: the sum of the losses, differentiable.
         """
         value, calls = self._note_calls(compute)
-        if self._unseen or not _are_seen(value, calls, self._trained):
+        if self._unseen or (sums := _sums_beside(value, calls, self._trained, self._added)) is None:
             return None
-        back = torch.autograd.grad(value, [call.edge for call in calls], allow_unused=True) if calls else ()
-        found: dict[nn.Module, list[CallGradients]] = {}
-        for call, gradient in zip(calls, back, strict=True):
+        edges = [*(call.edge for call in calls), *(edge for _, edge in sums)]
+        back = torch.autograd.grad(value, edges, allow_unused=True) if edges else ()
+        found: dict[nn.Module | nn.Parameter, list[CallGradients]] = {}
+        for call, gradient in zip(calls, back[: len(calls)], strict=True):
             if gradient is None:
                 continue
             if call.inputs._version != call.version or {len(call.inputs), len(gradient)} != {n}:
                 return None
             found.setdefault(call.layer, []).append(CallGradients(call.inputs, gradient))
-        layers = [self._kinds[layer](layer, of_layer) for layer, of_layer in found.items()]
+        for (parameter, _), gradient in zip(sums, back[len(calls) :], strict=True):
+            if gradient is None:
+                continue
+            if not _has_rows(gradient, parameter, n):
+                return None
+            found.setdefault(parameter, []).append(CallGradients(gradient, gradient))
+        layers = [self._class_of(owner)(owner, of_owner) for owner, of_owner in found.items()]
         return BatchGradients(self._trained, layers), value.detach()
+
+    def _class_of(self, owner: nn.Module | nn.Parameter) -> type[LayerGradients]:
+        return AddedGradients if isinstance(owner, nn.Parameter) else self._kinds[owner]
 
     def _note_calls(self, compute: Callable[[], Tensor]) -> tuple[Tensor, Sequence[_LayerCall]]:
         """What is computed, and the calls that were made for it."""
@@ -158,30 +174,53 @@ class LayerwiseGradients:
         )
 
 
-def _are_seen(value: Tensor, calls: Sequence[_LayerCall], trained: Sequence[nn.Parameter]) -> bool:
-    """Whether every way from the loss to a parameter is through a call of its layer."""
+def _sums_beside(
+    value: Tensor, calls: Sequence[_LayerCall], trained: Sequence[nn.Parameter], added: Container[int]
+) -> list[tuple[nn.Parameter, GradientEdge]] | None:
+    """Sums with the parameters that are added, at their place in the graph.
+
+    None where the loss has a way to a parameter that is neither through a call of its layer nor such a sum.
+    """
     outputs = {call.edge.node for call in calls}
     beside = _parameters_below([value.grad_fn, *(call.source for call in calls)], outputs)
-    if beside & set(map(id, trained)):
+    found = []
+    for parameter in trained:
+        for node in beside.get(id(parameter), ()):
+            if id(parameter) not in added or not _is_sum(node):
+                return None
+            found.append((parameter, GradientEdge(node, 0)))
+    for call in calls:
+        own = map(id, call.layer.parameters(recurse=False))
+        if not _parameters_below([call.edge.node], {call.source}).keys() <= set(own):
+            return None
+    return found
+
+
+def _is_sum(node: Any) -> bool:
+    return node is not None and node.name() == "AddBackward0" and node._saved_alpha == 1
+
+
+def _has_rows(gradient: Tensor, parameter: nn.Parameter, n: int) -> bool:
+    """Whether a sum with a parameter has a row for each of n examples, to each of which it is added alike."""
+    if gradient.dim() == 0 or len(gradient) != n:
         return False
-    return all(
-        _parameters_below([call.edge.node], {call.source})
-        <= set(map(id, call.layer.parameters(recurse=False)))
-        for call in calls
-    )
+    return parameter.dim() < gradient.dim() or len(parameter) == 1
 
 
-def _parameters_below(starts: Iterable[Any], ends: set[Any]) -> set[int]:
-    """Ids of the parameters that some nodes of a graph lead to, without a way through others."""
-    found, seen, open_nodes = set(), set(ends), list(starts)
+def _parameters_below(starts: Iterable[Any], ends: set[Any]) -> dict[int, list[Any]]:
+    """Parameters that some nodes of a graph lead to, without a way through others: id -> nodes that take it.
+
+    None stands for the taker of what is itself a start.
+    """
+    found, seen = defaultdict[int, list[Any]](list), set(ends)
+    open_nodes: list[tuple[Any, Any]] = [(None, start) for start in starts]
     while open_nodes:
-        node = open_nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(variable := getattr(node, "variable", None), Tensor):
-            found.add(id(variable))
-        open_nodes += [below for below, _ in node.next_functions]
+        taker, node = open_nodes.pop()
+        if isinstance(variable := getattr(node, "variable", None), Tensor) and node not in ends:
+            found[id(variable)].append(taker)
+        elif node is not None and node not in seen:
+            seen.add(node)
+            open_nodes += [(node, below) for below, _ in node.next_functions]
     return found
 
 

@@ -22,12 +22,13 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.gradients import Loss
+from fedsilo.learning.noise import KEY_BYTES, NoiseSource
 from fedsilo.learning.single_gradients import TRIED_EXAMPLES, SingleGradients
 from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded_generators, steps_of
 from fedsilo.privacy.mechanism import Mechanism
 
-NOISE_NUMBERS = 1 << 15
-"""Numbers of noise that are drawn at once."""
+LARGEST_PART = 1.25
+"""Most examples of a sample that are learned from at once, over the size of a batch: most samples have no more."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ExamplePrivacy:
 
     :param mechanism: how many steps there are, of which samples, and with how much noise: what is charged for them.
     :param max_norm: C, the L2 norm that each example's gradient is clipped to.
-    :param random: of samples and noise; nobody else can draw from it.
+    :param random: of samples and of the key of the noise; nobody else can draw from it.
     """
 
     mechanism: Mechanism
@@ -68,16 +69,19 @@ def fit_privately(
     losses, taken = torch.zeros(mechanism.times, dtype=torch.float64), 0
     model.train()
     device = examples.labels.device
+    noise = NoiseSource(privacy.random.bytes(KEY_BYTES), privacy.deviation)
+    sums = [torch.zeros(each.shape, dtype=_summed_as(each), device=each.device) for each in trained]
     with seeded_generators(plan.seed, device), SingleGradients(model, trained, loss) as single:
         single.choose(*examples.batch(torch.arange(min(TRIED_EXAMPLES, len(examples)), device=device)))
         for step in range(mechanism.times):
             index = torch.from_numpy(sampled.draw(mechanism.sampling, privacy.random)).to(device)
-            sums = [torch.zeros_like(each, dtype=_summed_as(each)) for each in trained]
-            for part in torch.split(index, plan.batch_size) if len(index) else ():
+            torch._foreach_zero_(sums)
+            parts = math.ceil(len(index) / (LARGEST_PART * plan.batch_size))
+            for part in index.chunk(parts) if parts else ():
                 features, labels = examples.batch(part)
                 features = view(features, slice(0, len(part)), len(part))
                 losses[step] += single.add_clipped(sums, features, labels, privacy.max_norm)
-            _set_noisy(trained, sums, plan.batch_size, privacy)
+            _set_noisy(trained, sums, plan.batch_size, noise)
             taken += 1
             optimizer.step()
     losses /= plan.batch_size
@@ -109,19 +113,19 @@ def _summed_as(parameter: nn.Parameter) -> torch.dtype:
 
 
 def _set_noisy(
-    trained: Sequence[nn.Parameter], sums: Sequence[Tensor], batch: int, privacy: ExamplePrivacy
+    trained: Sequence[nn.Parameter], sums: Sequence[Tensor], batch: int, noise: NoiseSource
 ) -> None:
     """Give each parameter the noisy sum over the batch's size as its gradient; noise is added in double precision.
 
-    Piece by piece, so that neither noise nor sums in double precision go to memory.
+    Piece by piece and in place, so that neither noise nor sums in double precision go to memory.
     """
     for parameter, total in zip(trained, sums, strict=True):
-        parameter.grad = torch.empty_like(parameter, memory_format=torch.contiguous_format)
-        flat, gradient = total.flatten(), parameter.grad.view(-1)
-        for start in range(0, len(flat), NOISE_NUMBERS):
-            piece = flat[start : start + NOISE_NUMBERS]
-            noise = torch.from_numpy(privacy.random.normal(0, privacy.deviation, len(piece)))
-            gradient[start : start + NOISE_NUMBERS] = noise.to(total.device).add_(piece).div_(batch)
+        flat, start = total.view(-1), 0
+        for drawn in noise.pieces(flat.numel()):
+            piece = flat[start : start + drawn.numel()]
+            piece.copy_(drawn.to(total.device).add_(piece).mul_(1 / batch))
+            start += drawn.numel()
+        parameter.grad = total.to(parameter.dtype)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class SingleGradients:
         :param sums: of each parameter; a gradient that is not finite adds nothing.
         :param norm: C
         """
-        self._state = HeldState(self._model)
+        self._state.renew()
         layers = self._by_layers(features, labels)
         if layers is None:
             if self._layerwise is not None:
@@ -141,7 +141,7 @@ class SingleGradients:
 
     def of(self, features: Tensor, labels: Tensor) -> Iterator[Part]:
         """Gradients of all examples of a batch, in parts, under the parameters that the model has now."""
-        self._state = HeldState(self._model)
+        self._state.renew()
         found = self._by_hooks(features, labels)
         if found is not None:
             yield found
@@ -245,7 +245,7 @@ def _agree_by_layer(found: BatchGradients, expected: Sequence[Tensor], tolerance
 
 def _norms(gradients: Sequence[Tensor]) -> Tensor:
     """(n,) norms of single examples' gradients over all of some parameters."""
-    rows = torch.cat([each.flatten(1).norm(dim=1, keepdim=True) for each in gradients], dim=1)
+    rows = torch.cat([each.reshape(len(each), -1).norm(dim=1, keepdim=True) for each in gradients], dim=1)
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return norms
 

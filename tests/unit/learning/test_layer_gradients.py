@@ -17,8 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
+from fedsilo.learning.catalogue import TransformerConfig
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.layerwise_gradients import LayerwiseGradients
+from fedsilo.learning.networks.cct import WIDTH, CompactTransformer
+from fedsilo.learning.networks.transformer import TokenEncoder
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
 from fedsilo.learning.single_gradients import LAYER_BY_LAYER, ONE_BY_ONE, SingleGradients
 from fedsilo.learning.training import LocalTraining
@@ -52,6 +55,35 @@ class CalledLayer(nn.Module):
         for _ in range(self.times):
             x = functional.relu(self.layer(x), inplace=x.dim() == 4) + x
         return x
+
+
+class AddedParameters(nn.Module):
+    """Parameters that are added to what is computed of each example, one of them twice."""
+
+    def __init__(self, *shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.added = nn.ParameterList(nn.Parameter(torch.randn(shape)) for shape in shapes)
+        self.layer = nn.Linear(8, 8)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        for each in self.added:
+            x = torch.tanh(self.layer(x) + each)
+        moved: Tensor = self.added[0] + x
+        return moved
+
+
+class CombinedParameters(nn.Module):
+    """Two parameters that meet before one of them is added, or one that is added with a factor."""
+
+    def __init__(self, combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(5, 8))
+        self.combine = combine
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.combine(x, self.one, self.other))
 
 
 def pictures(n: int) -> Tensor:
@@ -122,6 +154,9 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Callable[[int], Tensor]]]] = {
     "RMSNorm": layer(lambda: nn.RMSNorm(8), sequences),
     "GroupNorm": layer(lambda: nn.GroupNorm(2, 4), pictures),
     "InstanceNorm": layer(lambda: nn.InstanceNorm2d(4, affine=True), pictures),
+    "positions": layer(lambda: AddedParameters((5, 8)), sequences),
+    "positions with an axis of examples": layer(lambda: AddedParameters((1, 5, 8), (1, 1, 8)), sequences),
+    "shifts": layer(lambda: AddedParameters((8,), (), (5, 1)), sequences),
     "BatchNorm in evaluation": layer(lambda: nn.BatchNorm2d(4).eval(), pictures),
 }
 
@@ -264,6 +299,20 @@ OTHER_NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]
     "a table that is used beside its layer": (lambda: TiedTokensNetwork(1.0), codes),
     "a table whose other use has no part yet": (lambda: TiedTokensNetwork(0.0), codes),
     "time before examples": (TransposedNetwork, sequences),
+    "parameters that meet": (
+        lambda: flat_network(CombinedParameters(lambda x, one, other: x + (one + other)), sequences(1)),
+        sequences,
+    ),
+    "a parameter that multiplies": (
+        lambda: flat_network(CombinedParameters(lambda x, one, other: x * one + other), sequences(1)),
+        sequences,
+    ),
+    "a parameter that is added twice over": (
+        lambda: flat_network(
+            CombinedParameters(lambda x, one, other: torch.add(x, other, alpha=2) + one), sequences(1)
+        ),
+        sequences,
+    ),
     "a subclass": (lambda: flat_network(DifferentLinear(8, 4), sequences(1)), sequences),
 }
 
@@ -302,6 +351,28 @@ def test_layers_of_opacus_are_had_from_the_linear_layers_inside() -> None:
     chosen, found = add_clipped_to_zeros(model, features, labels, 0.1)
     assert chosen == LAYER_BY_LAYER
     require_close(found, clipped_sum_of(single_gradients(model, features, labels), 0.1))
+
+
+def transformer_network() -> tuple[nn.Module, Tensor]:
+    encoder = TokenEncoder(CODES, 5, TransformerConfig(width=8, heads=2, layers=2), averaged=True)
+    return nn.Sequential(encoder, nn.Linear(8, CLASSES)), codes(7)
+
+
+def compact_transformer() -> tuple[nn.Module, Tensor]:
+    encoder = CompactTransformer((3, SIDE, SIDE))
+    return nn.Sequential(encoder, nn.Linear(WIDTH, CLASSES)), torch.randn(7, 3, SIDE, SIDE)
+
+
+@pytest.mark.parametrize("build", [transformer_network, compact_transformer])
+def test_built_in_transformers_are_had_layer_by_layer(build: Callable[[], tuple[nn.Module, Tensor]]) -> None:
+    torch.manual_seed(0)
+    model, features = build()
+    model, labels = model.eval(), labels_of(7)  # without dropout, which is drawn anew in each pass
+    single = single_gradients(model, features, labels)
+    norm = float(norms_of(single).median())
+    chosen, found = add_clipped_to_zeros(model, features, labels, norm)
+    assert chosen == LAYER_BY_LAYER
+    require_close(found, clipped_sum_of(single, norm))
 
 
 def test_an_example_without_a_finite_gradient_adds_nothing() -> None:
