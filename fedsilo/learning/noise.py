@@ -17,8 +17,8 @@ from torch import Tensor
 KEY_BYTES = 32
 """Bytes of a source's key."""
 
-PAIRS = 1 << 14
-"""Pairs of numbers that are drawn at once, so that they stay near the processor."""
+PAIRS = 1 << 15
+"""Pairs of numbers that are drawn at once: so few that they stay near the processor, so many that calls cost little."""
 
 ANGLE_BITS = 12
 """Bits of a table's angle; the 52 others of a word make a number in double precision."""
@@ -45,7 +45,9 @@ class NoiseSource:
         self._words = np.frombuffer(self._bits, np.uint64, PAIRS)
         self._turn_words = np.frombuffer(self._bits, np.int32, PAIRS, offset=8 * PAIRS)
         self._places = np.empty(PAIRS, np.int64)
-        self._lengths, self._turns = torch.empty(2, PAIRS, dtype=torch.float64)
+        # One in the memory of the other, so that less of it has to stay near the processor.
+        self._lengths = torch.from_numpy(self._words.view(np.float64))
+        self._turns = torch.from_numpy(self._places.view(np.float64))
         self._turned, self._pairs = torch.empty(2, PAIRS, dtype=torch.complex128)
         self._left = self._lengths[:0]
 
@@ -64,16 +66,16 @@ class NoiseSource:
         self._cipher.update_into(self._zeros, self._bits)
         words, lengths = self._words, self._lengths.numpy()
         np.bitwise_and(words.view(np.int64), (1 << ANGLE_BITS) - 1, out=self._places)
+        self._directions.take(self._places, out=self._pairs.numpy(), mode="wrap")
+        np.multiply(self._turn_words, math.pi / (1 << ANGLE_BITS) * 2.0**-31, out=self._turns.numpy())
         # As a float's digits behind its point, with the exponent of 1, the other bits are a number in [1, 2).
         np.right_shift(words, ANGLE_BITS, out=words)
         np.bitwise_or(words, _EXPONENT_OF_ONE, out=words)
-        np.subtract(2.0, words.view(np.float64), out=lengths)
+        np.subtract(2.0, lengths, out=lengths)
         # NumPy's logarithm takes more than twice as long, and so does PyTorch's square root.
         self._lengths.log_()
         np.sqrt(np.abs(lengths, out=lengths), out=lengths)
-        np.multiply(self._turn_words, math.pi / (1 << ANGLE_BITS) * 2.0**-31, out=self._turns.numpy())
         torch.complex(self._lengths, self._turns.mul_(self._lengths), out=self._turned)
-        self._directions.take(self._places, out=self._pairs.numpy(), mode="wrap")
         self._pairs.mul_(self._turned)
 
 

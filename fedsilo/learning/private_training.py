@@ -122,8 +122,11 @@ def _set_noisy(
     for parameter, total in zip(trained, sums, strict=True):
         flat, start = total.view(-1), 0
         for drawn in noise.pieces(flat.numel()):
-            piece = flat[start : start + drawn.numel()]
-            piece.copy_(drawn.to(total.device).add_(piece).mul_(1 / batch))
+            piece, noisy = flat[start : start + drawn.numel()], drawn.numpy()
+            # PyTorch takes longer to add numbers of two kinds.
+            np.add(noisy, piece.cpu().numpy(), out=noisy)
+            np.multiply(noisy, 1 / batch, out=noisy)
+            piece.copy_(drawn)
             start += drawn.numel()
         parameter.grad = total.to(parameter.dtype)
 

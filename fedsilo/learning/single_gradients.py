@@ -92,18 +92,18 @@ class SingleGradients:
             self._choosing = False
 
     def _choose(self, features: Tensor, labels: Tensor) -> str:
-        alone = _joined_gradients(
-            [self._single_gradient(features, labels, place) for place in range(len(labels))]
-        )
         close = CLOSE_HALVES if has_halves(self._trained) else CLOSE
         self._layerwise = LayerwiseGradients(self._model, self._trained)
         if self._layerwise.applies:
             self._layerwise.__enter__()
             self._state.restore()
             layers = self._by_layers(features, labels)
-            if layers is not None and _agree_by_layer(layers[0], alone, close):
+            if layers is not None and self._layers_agree(layers[0], features, labels, close):
                 return LAYER_BY_LAYER
         self._one_by_one()
+        alone = _joined_gradients(
+            [self._single_gradient(features, labels, place) for place in range(len(labels))]
+        )
         self._hooks = OpacusGradients.hook(self._model, self._trained)
         found = self._by_hooks(features, labels)
         if found is not None and _agree(found[0], alone, close):
@@ -117,6 +117,25 @@ class SingleGradients:
                 "each other in the network or its loss; use a network and a loss that take each example by itself"
             )
         return ONE_BY_ONE
+
+    def _layers_agree(
+        self, layers: BatchGradients, features: Tensor, labels: Tensor, tolerance: float
+    ) -> bool:
+        """Whether layers have the gradients of single examples, and each of them their norms.
+
+        Example by example, since each of these gradients is as large as the network.
+        """
+        found = [each.squares().sqrt().cpu() for each in layers.layers]
+        compared = []
+        for place, one in enumerate(torch.eye(len(labels), device=labels.device)):
+            single, _ = self._single_gradient(features, labels, place)
+            compared.append(_compare(layers, one, [each[0] for each in single]))
+        distances, sizes, norms = torch.tensor(compared, dtype=torch.float64).unbind(dim=1)
+        allowed = (tolerance * sizes.norm(dim=0)).clamp(min=NEGLIGIBLE_SHARE * float(sizes.norm()))
+        if not bool((distances.norm(dim=0) <= allowed).all()):
+            return False
+        expected = [torch.stack(each).norm(dim=0) for each in layers.split(list(norms.T))]
+        return _agree(found, expected, tolerance)
 
     def add_clipped(self, sums: Sequence[Tensor], features: Tensor, labels: Tensor, norm: float) -> float:
         """Add sum_i min(1, C / |g_i|) g_i over a batch, under the parameters that the model has now; the losses' sum.
@@ -232,22 +251,21 @@ def _agree(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float
     )
 
 
-def _agree_by_layer(found: BatchGradients, expected: Sequence[Tensor], tolerance: float) -> bool:
-    """Whether layers have the gradients of single examples, and each of them their norms."""
-    gradients = [torch.zeros_like(each) for each in expected]
-    for place, one in enumerate(torch.eye(len(expected[0]), device=expected[0].device)):
-        found.add_weighted([each[place] for each in gradients], one)
-    if not _agree(gradients, expected, tolerance):
-        return False
-    norms = [_norms(layer_gradients) for layer_gradients in found.split(expected)]
-    return _agree([each.squares().sqrt() for each in found.layers], norms, tolerance)
+def _compare(
+    layers: BatchGradients, one: Tensor, gradients: Sequence[Tensor]
+) -> tuple[list[float], list[float], list[float]]:
+    """Distances of one example's gradients in layers from those of a pass by itself, and the latter's sizes and norms.
 
-
-def _norms(gradients: Sequence[Tensor]) -> Tensor:
-    """(n,) norms of single examples' gradients over all of some parameters."""
-    rows = torch.cat([each.reshape(len(each), -1).norm(dim=1, keepdim=True) for each in gradients], dim=1)
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms
+    :param one: (n,) 1 for the example, and 0 for all others.
+    :param gradients: by each parameter, which are overwritten.
+    """
+    norms = [float(each.norm()) for each in gradients]
+    if all(map(math.isfinite, norms)):
+        layers.add_weighted(gradients, -one)
+        return [float(each.norm()) for each in gradients], norms, norms
+    found = [torch.zeros_like(each) for each in gradients]
+    layers.add_weighted(found, one)
+    return list(map(_distance, found, gradients)), list(map(_size, gradients)), norms
 
 
 def _distance(one: Tensor, other: Tensor) -> float:

@@ -432,12 +432,14 @@ class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-def test_a_step_makes_no_tensor_of_all_examples_gradients() -> None:
-    with LargestTensor() as largest:  # type: ignore[no-untyped-call]
-        trained_model(steps=1)
-    weight = 256 * 4 * SIDE * SIDE
-    # The network is tried on three.
-    assert largest.numbers <= 3 * weight
+def test_neither_trial_nor_step_makes_a_tensor_of_several_examples_gradients() -> None:
+    model, features, labels = sequential(), pictures(20), labels_of(20)
+    trained = list(model.parameters())
+    sums = [torch.zeros_like(each) for each in trained]
+    with LargestTensor() as largest, SingleGradients(model, trained, loss) as single:  # type: ignore[no-untyped-call]
+        assert single.choose(features, labels) == LAYER_BY_LAYER
+        single.add_clipped(sums, features, labels, 0.5)
+    assert largest.numbers <= 256 * 4 * SIDE * SIDE
 
 
 def test_a_network_whose_layers_come_to_be_called_otherwise_is_taken_example_by_example(
