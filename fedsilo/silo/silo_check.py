@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Iterator
 
 from fedsilo.api.faults import Finding
-from fedsilo.api.resources import POD_RESOURCES
 from fedsilo.api.silo import Silo
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.methods import registry
@@ -22,7 +21,6 @@ def silo_findings(silo: Silo) -> Iterator[Finding]:
         for path, value, problem, remedy in check_dataset(dataset):
             yield f"spec.datasets[{position}].{path}", value, problem, remedy
     yield from _policy_findings(silo)
-    yield from _resource_findings(silo)
 
 
 def _policy_findings(silo: Silo) -> Iterator[Finding]:
@@ -33,11 +31,3 @@ def _policy_findings(silo: Silo) -> Iterator[Finding]:
         if near:
             path = f"spec.policy.methods[{position}]"
             yield path, name, "is not installed here", f"did you mean {near[0]}?"
-
-
-def _resource_findings(silo: Silo) -> Iterator[Finding]:
-    """Limits with which no process runs."""
-    for name, amount in silo.spec.agent.resources.get("limits", {}).items():
-        if name in POD_RESOURCES and amount.exact_value == 0:
-            path = f"spec.agent.resources.limits.{name}"
-            yield path, str(amount), "is no amount to run with", "write one above zero, or remove it"

@@ -19,6 +19,7 @@ from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.election import Election
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store, WriteThroughCluster
+from fedsilo_operator.silo import metrics as silos
 from fedsilo_operator.silo.controller import SiloController
 from tests.metrics_page import documented_metrics
 from tests.operator_fakes.cluster import FakeCluster
@@ -187,26 +188,12 @@ def test_what_an_aggregator_reports_is_reported_and_nonsense_left_out() -> None:
     assert found.values("fedsilo_job_round_start_timestamp_seconds") == {}
 
 
-def test_budgets_of_silos_have_series_and_nonsense_in_a_status_has_none() -> None:
-    async def main() -> None:
-        operating = Operating()
-        asked = operating.start()
-        budget = {
-            "dataset": "scans",
-            "epsilon": 8.0,
-            "delta": 1e-5,
-            "spent": 2.0,
-            "reserved": 1.0,
-            "left": 5.0,
-        }
-        for ref, found in ((NORTH, budget), (SOUTH, {"dataset": "scans", "epsilon": "much"})):
-            operating.cluster.put(silo(ref) | {"status": {"privacyBudget": [found]}})
-        await asyncio.sleep(1)
-        labels = {"silo_namespace": NORTH.namespace, "silo": NORTH.name}
-        told = scraped_metrics(asked)
-        assert told.values("fedsilo_privacy_epsilon_left", **labels) == {("scans",): 5.0}
-        assert told.values("fedsilo_privacy_epsilon_budget", **labels) == {("scans",): 8.0}
-        assert not told.values("fedsilo_privacy_epsilon_left", silo=SOUTH.name)
-        await operating.stop()
-
-    run(main())
+def test_budgets_of_silos_have_series_and_what_cannot_be_read_has_none() -> None:
+    budget = {"dataset": "scans", "epsilon": 8.0, "delta": 1e-5, "spent": 2.0, "reserved": 1.0, "left": 5.0}
+    statuses = ((NORTH, budget), (SOUTH, {"dataset": "scans", "epsilon": "much"}))
+    found = [silo(ref) | {"status": {"privacyBudget": [one]}} for ref, one in statuses]
+    told = scraped_metrics(Exposition("operator", silos.DECLARED_SERIES, lambda: silos.read(found)))
+    labels = {"silo_namespace": NORTH.namespace, "silo": NORTH.name}
+    assert told.values("fedsilo_privacy_epsilon_left", **labels) == {("scans",): 5.0}
+    assert told.values("fedsilo_privacy_epsilon_budget", **labels) == {("scans",): 8.0}
+    assert not told.values("fedsilo_privacy_epsilon_left", silo=SOUTH.name)

@@ -42,7 +42,11 @@ async def test_the_key_is_made_here_and_its_fingerprint_shown_until_it_is_accept
     await here.wait_until(lambda: here.hub.offer == offer)
     read_offer(here.hub.offer, str(SILO_REF), key.to_text())
     assert {"publicKey", "offer", "conditions"} <= here.silo()["status"].keys()
-    assert {found["type"] for found in here.silo()["status"]["conditions"]} == {"Ready", "HubReached"}
+    assert {found["type"] for found in here.silo()["status"]["conditions"]} == {
+        "Ready",
+        "HubReached",
+        "Valid",
+    }
 
 
 @virtually

@@ -32,7 +32,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "limit of zero": (
         {"datasets": [SCANS], "agent": {"resources": {"limits": {"memory": "0"}}}},
-        'spec.agent.resources.limits.memory: "0": is no amount to run with; write one above zero, or remove it',
+        'spec.agent.resources.limits.memory: "0": is too little for a container to start; ',
     ),
     "what another version wrote": (
         {"datasets": [SCANS], "telepathy": 1},
