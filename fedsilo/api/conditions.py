@@ -22,7 +22,9 @@ class ConditionType(StrEnum):
     FAILED = "Failed"  # of a SiloAgent too
 
     # Silo and SiloAgent
-    READY = "Ready"
+    READY = "Ready"  # of a FederatedJob once it has a model
+    STALLED = "Stalled"
+    """Condition of a FederatedJob that has failed, as kstatus knows it; else absent."""
     FINISHED = "Finished"
     CONNECTED = "Connected"
     """Whether the institution of a remote Silo was heard of a short time ago; a condition of its SiloAgents too."""

@@ -12,6 +12,7 @@ from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.job.participants import phase_and_message
+from fedsilo_operator.job.readiness import SUMMARIES, summaries
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.objects import Ref, satisfies
 from fedsilo_operator.reasons import PROGRESS_REASONS, WARNING_REASONS, Reason
@@ -47,8 +48,9 @@ def document(
     :param ended: when it came to its end, if it has.
     :param gang: how all agents come to run together, while they do not.
     """
-    before = status_of(job)
-    conditions = as_status(sorted(found, key=lambda one: ORDER.index(one.type)), job, now)
+    before, stated = status_of(job), tuple(found)
+    ordered = sorted((*stated, *summaries(stated)), key=lambda one: ORDER.index(one.type))
+    conditions = as_status(ordered, job, now)
     content = {
         "phase": str(phase(conditions)),
         "conditions": conditions,
@@ -139,7 +141,7 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
     conditions = wanted.get("conditions", ())
     failed = [item["reason"] for item in conditions if item["type"] == ConditionType.FAILED]
     for item in conditions:
-        if item["type"] == ConditionType.ACCEPTED and item["reason"] in failed:
+        if item["type"] in SUMMARIES or (item["type"] == ConditionType.ACCEPTED and item["reason"] in failed):
             continue
         before = condition(job, item["type"])
         admission = item["type"] == ConditionType.ADMITTED

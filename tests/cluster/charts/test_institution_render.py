@@ -171,7 +171,7 @@ def test_where_agents_ask_for_a_gpu_the_trainers_image_looks_for_one() -> None:
     (pod,) = (pod_of(item) for item in items if item["metadata"]["name"].endswith("-test-gpu"))
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
-    assert container["image"].startswith("registry.example/mirror/fedsilo-trainer")
+    assert container["image"].startswith("registry.example/fedsilo-trainer")
     assert pod["nodeSelector"] == FULL_VALUES[SILO]["agent"]["nodeSelector"]
     names = [item["metadata"]["name"] for item in render(SILO, JOINED_VALUES, namespace="silo-north")]
     assert not [name for name in names if name.endswith("-test-gpu")]

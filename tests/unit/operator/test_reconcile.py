@@ -38,6 +38,7 @@ def test_no_condition_goes_back_when_nothing_goes_wrong() -> None:
         "SilosReady": ["False", "True", "False"],
         "Running": ["False", "True", "False"],
         "Complete": ["True"],
+        "Ready": ["False", "True"],
     }
 
 
