@@ -37,7 +37,8 @@ def health(lua: Path, kind: str, conditions: dict[str, str] | None) -> tuple[str
     ]
     obj = {} if conditions is None else {"status": {"conditions": stated}}
     script = SCRIPTS[f"resource.customizations.health.fedsilo.io_{kind}"]
-    program = f"obj = {table(obj)}\nlocal function check()\n{script}\nend\nlocal h = check()\nprint(h.status, h.message)"
+    check = f"local function check()\n{script}\nend\nlocal h = check()\nprint(h.status, h.message)"
+    program = f"obj = {table(obj)}\n{check}"
     done = subprocess.run([lua, "-"], input=program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     status, _, message = done.stdout.strip().partition("\t")
