@@ -169,6 +169,21 @@ def test_an_institution_that_brings_its_key_lets_nobody_make_secrets() -> None:
     assert may not in rights_of(render(SILO, NORTH | {"signingKey": {"create": False}}))
 
 
+@pytest.mark.parametrize(("replicas", "names"), [(1, set()), (2, {"fedsilo-gateway"})])
+def test_of_several_gateways_one_stays_through_a_drain(replicas: int, names: set[str]) -> None:
+    gateway = {"enabled": True, "url": "https://hub.example", "replicas": replicas}
+    items = render(OPERATOR, {"replicas": 1, "gateway": gateway})
+    budgets = [item for item in items if item["kind"] == "PodDisruptionBudget"]
+    assert {item["metadata"]["name"] for item in budgets} == names
+    (deployed,) = (
+        item["spec"]["template"]["metadata"]["labels"]
+        for item in items
+        if item["kind"] == "Deployment" and item["metadata"]["name"] == "fedsilo-gateway"
+    )
+    for budget in budgets:
+        assert budget["spec"]["selector"]["matchLabels"].items() <= deployed.items()
+
+
 @pytest.mark.parametrize(
     ("replicas", "namespaces", "keep"), list(product([1, 2, 5], [[], ["a"], ["a", "b"]], [True, False]))
 )
