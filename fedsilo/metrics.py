@@ -77,7 +77,7 @@ class VolumeSeries:
     size: Series
 
     def read(self, labels: Sequence[str], directory: Path) -> Iterator[Sample]:
-        """The bytes now; none of a directory that cannot be looked at."""
+        """The bytes of a volume now, and none of a directory that cannot be looked at."""
         with suppress(OSError):
             usage = shutil.disk_usage(directory)
             yield Sample(self.free, labels, usage.free)

@@ -43,7 +43,7 @@ class BestStatus(Fields):
 class OutputStatus(Fields):
     """What became of something that the job leaves beside its model."""
 
-    name: Text = Field(description="The output, as spec.output calls it: mlflow.")
+    name: Text = Field(description="The output, by its field of spec.output, such as `mlflow`.")
     delivered: bool = Field(description="Whether it has all that there is so far.")
     message: Text | None = Field(default=None, description="Why it has not, and what to do.")
 

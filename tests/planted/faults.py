@@ -39,7 +39,7 @@ FAULTS = (
     PlantedFault(
         "integers are averaged without loss",
         "fedsilo/updates/summation.py",
-        "np.trunc(totals + np.copysign(slack, totals))",
+        "np.where(np.abs(totals - nearest) <= slack, nearest, np.trunc(totals))",
         "np.trunc(totals)",
         "tests/unit/engine/test_fold.py",
     ),
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     PlantedFault(
         "the stricter of two policies holds",
-        "fedsilo/silo/policy.py",
+        "fedsilo/silo/reply_limits.py",
         "min(self.personal_accuracy, other.personal_accuracy, key=named.index)",
         "max(self.personal_accuracy, other.personal_accuracy, key=named.index)",
         "tests/unit/silo/test_policy.py tests/unit/agent/test_current_policy.py",

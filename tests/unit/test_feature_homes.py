@@ -12,6 +12,7 @@ PACKAGES = ("fedsilo", "fedsilo_operator", "fedsilo_aggregator", "fedsilo_agent"
 
 READERS = {
     "best_model": {"fedsilo.engine.status", "fedsilo.verification.chain", "fedsilo.verification.replay"},
+    "evaluation": {"fedsilo.silo.policy"},  # which metrics need a payload that the policy refuses
     "preprocessing": {"fedsilo.local.baseline"},
     "secure_sum": {
         "fedsilo.cli.cluster.offer",

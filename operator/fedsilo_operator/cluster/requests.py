@@ -35,7 +35,7 @@ class RequestTotals:
         self._durations: dict[str, Distribution] = {}
 
     def add(self, method: str, status: int | None, seconds: float) -> None:
-        """Count one request.
+        """Count one request to the API server.
 
         :param status: None when no answer came.
         """

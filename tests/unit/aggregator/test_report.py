@@ -270,7 +270,7 @@ def test_the_admission_policy_admits_every_field_of_a_report() -> None:
     policy = next(yaml.safe_load_all((ROOT / "manifests/admission/aggregator-reports.yaml").read_text()))
     variables = {item["name"]: item["expression"] for item in policy["spec"]["variables"]}
     every = {field.alias or name for name, field in FederatedJobStatus.model_fields.items()}
-    operators = {"observedGeneration", "phase", "conditions", "startTime", "completionTime"}
+    operators = {"observedGeneration", "phase", "conditions", "startTime", "completionTime", "gang"}
     assert set(ast.literal_eval(variables["fields"])) == every - operators
 
 

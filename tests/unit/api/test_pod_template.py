@@ -150,7 +150,8 @@ def test_a_job_without_templates_is_the_job_that_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "image", ["busybox", "fedsilo-trainer:0.1.0", "library/busybox", "a/b:1", "a/b@sha256:0"]
+    "image",
+    ["busybox", "fedsilo-trainer:0.1.0", "library/busybox", "a/b:1", f"a/b@sha256:{'0' * 64}"],
 )
 @pytest.mark.parametrize(
     ("owner", "field"), [(AggregatorSpec, "image"), (AgentsSpec, "image"), (SiloAgentTemplate, "guardImage")]
