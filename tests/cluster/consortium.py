@@ -28,6 +28,7 @@ _JOB = next(item for item in _EXAMPLE if item["kind"] == "FederatedJob")
 
 _VARYING_TEXTS = (
     (r"\b(since|at) (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \([^)]*\)", r"\1 TIME"),
+    (r"\bby \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "by TIME"),
     (r"\b[0-9a-f]{64}\b", "DIGEST"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID"),
     (r"(?<=-)[0-9a-f]{8}\b", "HASH"),

@@ -282,7 +282,7 @@ def _starting_agents(context: Context) -> str:
     if starting := [silo.reference for silo in late if not silo.ready["message"]]:
         verb = "are" if len(starting) > 1 else "is"
         sentences.append(f"{join_names(starting, MAX_NAMES, 'others')} {verb} starting.")
-    return " ".join([*sentences, "No deadline counts before all of them run."])
+    return " ".join([*sentences, "The deadline of a round counts once they run."])
 
 
 def _starting_aggregator(context: Context) -> str:

@@ -194,7 +194,10 @@ def test_a_cluster_of_the_kustomize_base_is_taken_over(cluster: Cluster) -> None
 
 def test_two_operators_in_a_cluster_are_refused(cluster: Cluster) -> None:
     cluster.operator()
-    said = cluster.helm.refusal("install", "second", str(OPERATOR), "-n", "other", "--create-namespace")
+    said = cluster.helm.refusal(
+        *("install", "second", str(OPERATOR), "-n", "other", "--create-namespace"),
+        values={"global": {"registry": "registry.example"}},
+    )
     assert 'must equal "second": current value is "fedsilo"' in said
 
 
