@@ -14,7 +14,7 @@ def rules() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every rule of every role in `manifests/`, with the file that it is in."""
     for path in sorted((ROOT / "manifests").rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
-            if document["kind"] in ("Role", "ClusterRole"):
+            if document.get("kind") in ("Role", "ClusterRole"):
                 yield from ((path.name, rule) for rule in document["rules"])
 
 

@@ -213,6 +213,9 @@ def _without_chance(value: Any) -> Any:
         said = {key: item for key, item in value.items() if key not in CHANCE}
         if isinstance(said.get("proposal"), str):
             del said["proposal"]  # a digest over an address
+        if "conditions" in said:
+            # An API server merges conditions by type, and leaves them in the order in which they first came.
+            said["conditions"] = sorted(said["conditions"], key=lambda item: str(item["type"]))
         return {
             key: _without_chance(item) for key, item in said.items() if (key, item) not in DEFAULTS.items()
         }
