@@ -115,3 +115,6 @@ WARNING_REASONS = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST
 
 PROGRESS_REASONS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
 """Reasons for which a condition of a job is False without anything being wrong."""
+
+HARMLESS_REASONS = frozenset({Reason.SUSPENDED_BY, Reason.EVICTED})
+"""Reasons for which pods do not run that are worth an Event, and after which they run again without anybody's help."""

@@ -176,4 +176,11 @@ FAULTS = (
         "    return None",
         "tests/unit/operator/job",
     ),
+    PlantedFault(
+        "what a kubelet says in a pod's first seconds is told once it has lasted",
+        "operator/fedsilo_operator/diagnosis/diagnose.py",
+        "    if found is None or left > 0.0:",
+        "    if found is None:",
+        "tests/unit/operator/diagnosis",
+    ),
 )

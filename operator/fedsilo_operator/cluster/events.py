@@ -11,8 +11,9 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import MANAGER, Ref, ref_of
 
-MAX_EVENT_MESSAGE_CHARACTERS = 1024
-"""Characters of an event's message, as events.k8s.io/v1 allows."""
+MAX_EVENT_MESSAGE_CHARACTERS = 600
+"""Characters of an Event's message: room for one silo's objection, or one pod's trouble with its remedy; the API
+allows 1 kB."""
 
 MAX_REMEMBERED = 4096
 """Events whose repetitions are recognised; a forgotten one is written again, which does no harm."""
@@ -42,7 +43,7 @@ def event_object(event: Event, now: datetime, reporter: str) -> Object:
         },
         "type": event.type,
         "reason": str(event.reason),
-        "message": event.message[:MAX_EVENT_MESSAGE_CHARACTERS],
+        "message": event_line(event.message),
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "reportingInstance": reporter,
@@ -71,4 +72,22 @@ class EventCache:
 
 
 def _key(event: Event) -> _Key:
-    return uid_of(event.about), event.type, str(event.reason), event.message
+    return uid_of(event.about), event.type, str(event.reason), event_line(event.message)
+
+
+def event_line(message: str) -> str:
+    """A message as one line, which `kubectl get events` shows in its table: sentences follow each other, other lines
+    have a semicolon between them, and one that is too long ends with `…`.
+
+    What moves a terminal's cursor, or reverses what follows, becomes a space: silos and institutions write such texts.
+    """
+    plain = ("".join(one if one.isprintable() else " " for one in line) for line in message.splitlines())
+    lines = [" ".join(line.split()) for line in plain]
+    text = ""
+    for line in filter(None, lines):
+        between = "" if not text else " " if text.endswith((".", "!", "?", ":", ";", ",")) else "; "
+        text += between + line
+    if len(text) <= MAX_EVENT_MESSAGE_CHARACTERS:
+        return text
+    kept = text[: MAX_EVENT_MESSAGE_CHARACTERS - 2]
+    return f"{kept.rpartition(' ')[0] or kept} …"

@@ -1,22 +1,24 @@
 """What keeps the pod of a Job from running, as a diagnosis that a person can act on.
 
 Scheduler, kubelet and Job controller each report it elsewhere: in a pod's conditions, in the state of its container, or
-only in an Event. All of that is read here, and nowhere else.
+only in an Event. All of that is read here and in `pending`, and nowhere else.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from fedsilo.api.diagnosis import Diagnosis
-from fedsilo.api.observed import Object, condition, holds, status_of
+from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo_operator.diagnosis.outcome import last_termination
+from fedsilo_operator.diagnosis.patience import PendingDiagnosis, first_seen, last_seen
+from fedsilo_operator.diagnosis.pending import pending_diagnosis
 from fedsilo_operator.diagnosis.pods import (
     PodCondition,
     PodPhase,
     alive,
-    begins,
     component,
     creation_time,
     phase,
@@ -24,71 +26,56 @@ from fedsilo_operator.diagnosis.pods import (
     sentence,
     state,
 )
-from fedsilo_operator.diagnosis.remedies import CHECK, REMEDIES
+from fedsilo_operator.diagnosis.remedies import REMEDIES, what_to_do
 from fedsilo_operator.diagnosis.termination import termination_of
 from fedsilo_operator.limit_range import is_of_limit_range, limit_range_remedy
-from fedsilo_operator.objects import AGENT, is_deleted, labels_of, ref_of
+from fedsilo_operator.objects import is_deleted, ref_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.workloads.suspension import suspender
 
-_PULL = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
-_CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-_MOUNT = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
 
-_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-"""The scheduler's message about a claim that does not exist."""
+@dataclass(frozen=True)
+class PodState:
+    """How the pod of a Job is on its way to run.
 
-_TRANSIENT_MESSAGES = ("failed to sync", "not registered")
-"""A kubelet's messages about its own cache being behind: nothing is wrong."""
+    :param diagnosis: what keeps it from running; None while all is well or on its way.
+    :param patience_seconds: time after which something else that keeps it from running counts, unless it has passed by
+        then: nothing else wakes the operator.
+    """
+
+    diagnosis: Diagnosis | None = None
+    patience_seconds: float | None = field(default=None, compare=False)
 
 
-def diagnose(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
-    """What keeps the Job's pod from running; None while all is well or on its way.
+def diagnose(job: Object | None, pods: Sequence[Object], events: Sequence[Object], now: datetime) -> PodState:
+    """What keeps the Job's pod from running.
 
     :param pods: those that the Job made.
     :param events: those about the Job and its pods; they expire, so some may be gone.
     """
     if job is None:
-        return None
+        return PodState()
     current = max((pod for pod in pods if alive([pod])), key=creation_time, default=None)
     if (who := suspender(job)) is not None and (current is None or is_deleted(current)):
-        return _suspended_diagnosis(job, who)
+        return PodState(_suspended_diagnosis(job, who))
     if current is None:
-        return _not_created(job, pods, events) or _failed_before(job, pods)
+        return _with_patience(_not_created(job, pods, events), job, pods, now)
     if is_deleted(current):
-        return _disruption_diagnosis(current)
+        return PodState(_disruption_diagnosis(current))
     if runs(current):
-        return None if holds(current, PodCondition.READY) else _node_lost(current)
-    about = [event for event in events if event["involvedObject"].get("uid") == current["metadata"]["uid"]]
-    return _pending_diagnosis(job, current, about) or _failed_before(job, pods)
+        return PodState(None if holds(current, PodCondition.READY) else _node_lost(current))
+    about = [event for event in events if event["involvedObject"].get("uid") == uid_of(current)]
+    return _with_patience(pending_diagnosis(job, current, about), job, pods, now)
 
 
-def _pending_diagnosis(job: Object, pod: Object, events: Sequence[Object]) -> Diagnosis | None:
-    who = component(job)
-    scheduled = condition(pod, PodCondition.SCHEDULED)
-    if scheduled is not None and scheduled.get("reason") == "Unschedulable":
-        return _unschedulable(job, pod, str(scheduled.get("message") or "no node fits"))
-    waiting = state(pod).get("waiting") or {}
-    reason, message = waiting.get("reason", ""), str(waiting.get("message") or "")
-    if reason in _PULL:
-        return _no_image(job, pod, reason, message)
-    if reason in _CREATE:
-        return _not_started(job, message or reason, CHECK if begins(pod) else who)
-    reported = [
-        e
-        for e in events
-        if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _TRANSIENT_MESSAGES)
-    ]
-    if reported:
-        return _not_started(job, max(reported, key=_last_seen)["message"], who)
-    sandbox = [event for event in events if event.get("reason") == "FailedCreatePodSandBox"]
-    if sandbox:
-        text = sentence(max(sandbox, key=_last_seen)["message"])
-        node = pod["spec"].get("nodeName", "its node")
-        return Diagnosis(
-            Reason.POD_REFUSED, f"Node {node} cannot start the {who}: {text} Look at that node's runtime."
-        )
-    return None
+def _with_patience(
+    found: PendingDiagnosis | None, job: Object, pods: Sequence[Object], now: datetime
+) -> PodState:
+    """The state of a Job without a pod that runs: until what it waits for has lasted, how the pod before has ended."""
+    left = 0.0 if found is None else found.seconds_left(now)
+    if found is None or left > 0.0:
+        return PodState(_failed_before(job, pods), left or None)
+    return PodState(found.diagnosis)
 
 
 def _suspended_diagnosis(job: Object, who: str) -> Diagnosis:
@@ -96,88 +83,30 @@ def _suspended_diagnosis(job: Object, who: str) -> Diagnosis:
     return Diagnosis(Reason.SUSPENDED_BY, f"{what} It runs as soon as the Job is resumed there.")
 
 
-def _unschedulable(job: Object, pod: Object, message: str) -> Diagnosis:
-    who, text = component(job), sentence(message)
-    fields = REMEDIES[who]
-    if missing := _NO_CLAIM.search(message):
-        what = f"The {who} waits for PersistentVolumeClaim {missing[1]}, which does not exist."
-        remedy = (
-            f"Create it in namespace {ref_of(job).namespace}, or correct the volume in {fields['dataset']}."
-        )
-        return Diagnosis(Reason.VOLUME_MISSING, f"{what} {remedy}")
-    if "unbound immediate PersistentVolumeClaims" in message:
-        remedy = f"Name a StorageClass that makes volumes in {fields['storage']}, or look why the claim is not bound."
-        return Diagnosis(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
-    devices = ", ".join(f"{amount} {name}" for name, amount in _devices(pod).items())
-    asks = f", which asks for {devices}" if devices else ""
-    remedy = f"Free or add a node, or {_do(job, 'resources')}."
-    return Diagnosis(Reason.UNSCHEDULABLE, f"No node can take the {who}{asks}: {text} {remedy}")
-
-
-def _no_image(job: Object, pod: Object, reason: str, message: str) -> Diagnosis:
-    who, containers = ("guard", "initContainers") if begins(pod) else (component(job), "containers")
-    image, remedy = pod["spec"][containers][0]["image"], _do(job, "image", CHECK if begins(pod) else who)
-    if reason == "InvalidImageName":
-        text = f"The {who}'s image {image} is no image reference; {remedy}."
-        return Diagnosis(Reason.IMAGE_NOT_FOUND, text, permanent=True)
-    if reason == "ErrImageNeverPull":
-        text = f"The {who}'s image {image} is not on the node, and its policy is not to pull. Load it there."
-        return Diagnosis(Reason.IMAGE_NOT_FOUND, text)
-    # While the kubelet waits between two tries it quotes the failure of the last one: one message for both.
-    cause = message.partition("ErrImagePull: ")[2] or message
-    why = "" if cause.startswith("Back-off") or not cause else f": {sentence(cause)}"
-    remedy = f"Push the image, give the namespace the right to pull it, or {remedy}."
-    return Diagnosis(
-        Reason.IMAGE_NOT_FOUND, f"The {who}'s image {image} cannot be pulled{why or '.'} {remedy}"
-    )
-
-
-def _not_started(job: Object, message: str, who: str) -> Diagnosis:
-    """Diagnosis where the node cannot start a container or mount a volume, from the kubelet's message.
-
-    :param who: component, or the check of the network.
-    """
-    text = sentence(message)
-    lower = message.lower()
-    if "not found" in lower and ("secret " in lower or "configmap " in lower):
-        what = "Secret" if "secret " in lower else "ConfigMap"
-        remedy = f"Restore the {what} in namespace {ref_of(job).namespace}."
-        return Diagnosis(Reason.CONFIG_MISSING, f"The {who} cannot start: {text} {remedy}")
-    if any(word in lower for word in ("volume", "mount", "subpath", "hostpath")):
-        fields = REMEDIES[component(job)]
-        remedy = f"Look at that volume; {fields['dataset']} or {fields['storage']} names it."
-        return Diagnosis(Reason.VOLUME_MISSING, f"The {who} waits for a volume: {text} {remedy}")
-    text = text.removesuffix(".")
-    return Diagnosis(
-        Reason.POD_REFUSED, f"The node cannot start the {who}: {text}; {_do(job, 'image', who)}."
-    )
-
-
-def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
+def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> PendingDiagnosis | None:
     """A Job whose pod the API server refuses has no pod to examine: only an Event reports it."""
     newest = max((creation_time(pod) for pod in pods), default="")
     reported = [
         event
         for event in events
         if event.get("reason") == "FailedCreate"
-        and event["involvedObject"].get("uid") == job["metadata"]["uid"]
-        and _last_seen(event) > newest
+        and event["involvedObject"].get("uid") == uid_of(job)
+        and last_seen(event) > newest
     ]
     if not reported:
         return None
-    message = max(reported, key=_last_seen)["message"].removeprefix("Error creating: ")
-    remedy = f"Change the rules of namespace {ref_of(job).namespace}, or {_do(job, 'resources')}."
+    message = max(reported, key=last_seen)["message"].removeprefix("Error creating: ")
+    remedy = f"Change the rules of namespace {ref_of(job).namespace}, or {what_to_do(job, 'resources')}."
     if "PodSecurity" in message:
         remedy = (
             "A hostPath volume needs a namespace that permits it; everything else of the pod is restricted."
         )
     elif "exceeded quota" in message or "failed quota" in message:
-        remedy = f"Raise the quota, or {_do(job, 'resources')}."
+        remedy = f"Raise the quota, or {what_to_do(job, 'resources')}."
     elif is_of_limit_range(message):
-        remedy = limit_range_remedy(ref_of(job).namespace, _do(job, "resources"))
-    return Diagnosis(
-        Reason.POD_REFUSED, f"The cluster refuses the {component(job)}'s pod: {sentence(message)} {remedy}"
-    )
+        remedy = limit_range_remedy(ref_of(job).namespace, what_to_do(job, "resources"))
+    text = f"The cluster refuses the {component(job)}'s pod: {sentence(message)} {remedy}"
+    return PendingDiagnosis.of(Diagnosis(Reason.POD_REFUSED, text), max(first_seen(reported), newest))
 
 
 def _failed_before(job: Object, pods: Sequence[Object]) -> Diagnosis | None:
@@ -230,19 +159,3 @@ def _node_lost(pod: Object) -> Diagnosis | None:
     node = pod["spec"].get("nodeName", "unknown")
     text = f"The {component(pod)} runs on node {node}, which does not answer. Repair or remove the node."
     return Diagnosis(Reason.NODE_LOST, text)
-
-
-def _devices(pod: Object) -> Mapping[str, str]:
-    """Extended resources, such as GPUs: those with a domain."""
-    limits = (pod["spec"]["containers"][0].get("resources") or {}).get("limits") or {}
-    return {name: amount for name, amount in limits.items() if "/" in name}
-
-
-def _last_seen(event: Object) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
-
-
-def _do(job: Object, about: str, who: str | None = None) -> str:
-    return REMEDIES[who or component(job)][about].format(
-        job=ref_of(job).name, agent=labels_of(job).get(AGENT, "")
-    )

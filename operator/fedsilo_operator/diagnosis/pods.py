@@ -24,6 +24,7 @@ class PodCondition(StrEnum):
 
     SCHEDULED = "PodScheduled"
     READY = "Ready"
+    SANDBOX_READY = "PodReadyToStartContainers"
     DISRUPTION_TARGET = "DisruptionTarget"
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fedsilo.api.observed import Object
+from fedsilo_operator.diagnosis.pods import component
+from fedsilo_operator.objects import AGENT, labels_of, ref_of
+
 CHECK = "look at the trainer's network"
 """What the first container of a trainer's pod is called here."""
 
@@ -38,3 +42,14 @@ REMEDIES = {
 
 A Job of a silo that is deleted is made anew from the Silo as it is then; a job's own spec cannot be changed.
 """
+
+
+def what_to_do(job: Object, about: str, who: str | None = None) -> str:
+    """The remedy of a Job's component, with the names of its objects.
+
+    :param about: image, resources, storage, dataset or memory.
+    :param who: component, or the check of the network; the Job's own component where none is named.
+    """
+    return REMEDIES[who or component(job)][about].format(
+        job=ref_of(job).name, agent=labels_of(job).get(AGENT, "")
+    )

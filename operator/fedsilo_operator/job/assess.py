@@ -46,7 +46,7 @@ def assess(seen: JobObservation, settings: Settings, now: datetime) -> JobState:
         observed=seen.job,
         stage=Stage.DELETED,
         agents=seen.agents,
-        aggregator=_aggregator(seen),
+        aggregator=_aggregator(seen, now),
         has_started=seen.has_started,
         suspended=bool(seen.job["spec"].get("suspend", False)),
     )
@@ -111,9 +111,10 @@ def _with_silos(
     )
 
 
-def _aggregator(seen: JobObservation) -> AggregatorState:
+def _aggregator(seen: JobObservation, now: datetime) -> AggregatorState:
     batch = seen.children.get(JOB)
     runs = running(seen.pods)
+    pod = diagnose(batch, seen.pods, seen.events, now)
     return AggregatorState(
         children=seen.children,
         orphans=seen.orphans,
@@ -122,7 +123,8 @@ def _aggregator(seen: JobObservation) -> AggregatorState:
         has_run=holds(seen.job, ConditionType.RUNNING),
         outlived_account=_outlived_account(seen.children.get(SERVICE_ACCOUNT), seen.pods),
         waiting=() if batch is None or runs else (batch, *seen.pods),
-        diagnosis=diagnose(batch, seen.pods, seen.events),
+        diagnosis=pod.diagnosis,
+        patience_seconds=pod.patience_seconds,
         outcome=outcome(batch, seen.pods),
         claim_conflict=_claim_conflict(seen),
     )

@@ -88,10 +88,11 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
     )
 
     # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes for
-    #    a job that waits for room, and for an aggregator that may say what is wrong.
+    #    a job that waits for room, for a pod's trouble that may pass, and for an aggregator that may say what is wrong.
     waiting = state.aggregator.waiting if state.active else ()
     waits = (
         backoff(waiting, now) if waiting else None,
+        state.aggregator.patience_seconds if waiting else None,
         state.verdict_seconds,
         look_again_seconds(state.gang, now),
     )

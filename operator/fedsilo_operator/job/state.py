@@ -52,6 +52,7 @@ class AggregatorState:
     :param outlived_account: whether a pod is older than its account, so that its token is worth nothing.
     :param waiting: its Job and pods, while no pod runs.
     :param diagnosis: what keeps its pod from running.
+    :param patience_seconds: time after which to look whether something else still keeps its pod from running.
     :param outcome: how its Job ended, if it has.
     :param claim_conflict: what is wrong with the claim under the name of its volume.
     """
@@ -64,6 +65,7 @@ class AggregatorState:
     outlived_account: bool = False
     waiting: tuple[Object, ...] = ()
     diagnosis: Diagnosis | None = None
+    patience_seconds: float | None = field(default=None, compare=False)
     outcome: Outcome | None = None
     claim_conflict: Diagnosis | None = None
 

@@ -15,7 +15,7 @@ from fedsilo_operator.job.participants import phase_and_message
 from fedsilo_operator.job.readiness import SUMMARIES, summaries
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.objects import Ref, satisfies
-from fedsilo_operator.reasons import PROGRESS_REASONS, WARNING_REASONS, Reason
+from fedsilo_operator.reasons import HARMLESS_REASONS, PROGRESS_REASONS, WARNING_REASONS, Reason
 
 ORDER = tuple(ConditionType)
 """Conditions in the order in which a job comes to them."""
@@ -24,7 +24,7 @@ MAX_MESSAGE_CHARACTERS, MAX_ALL_MESSAGES_CHARACTERS = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
 fields and the aggregator's half need room. The agent's own status has the full text."""
 
-_EXPECTED_REASONS = frozenset((Reason.RESUMED, Reason.KEY_PENDING, Reason.SUSPENDED_BY))
+_EXPECTED_REASONS = frozenset((Reason.RESUMED, Reason.KEY_PENDING)) | HARMLESS_REASONS
 """Reasons of a condition that is False, worth an Event, that nobody needs to act upon."""
 
 Entries = list[dict[str, Any]]

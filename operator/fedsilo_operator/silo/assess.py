@@ -47,6 +47,7 @@ def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Age
         starting = found.begins and found.phase == AgentPhase.STARTING
         waits += [backoff(_jobs_and_pods(seen), now) if starting else exit_seconds(trainer, guard)]
         waits += [trainer_lost_seconds(seen, trainer, guard, now)]
+        waits += [trainer.patience_seconds, guard.patience_seconds]
     present = None
     if decided is not None and decided.agent is not None and decided.silo is not None:
         present = ParsedAgent(decided.agent, decided.silo, seen.agent)

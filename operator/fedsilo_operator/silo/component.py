@@ -10,7 +10,7 @@ from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, condition, holds
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.silo.agent.component import TRAINER_LOST
-from fedsilo_operator.diagnosis.diagnose import diagnose
+from fedsilo_operator.diagnosis.diagnose import PodState, diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
 from fedsilo_operator.reasons import Reason
@@ -31,8 +31,11 @@ def components(seen: AgentObservation, now: datetime) -> tuple[ComponentJob, Com
     """States of the agent's trainer and guard."""
     trainer, guard = _component(seen, TRAINER, now), _component(seen, GUARD, now)
     unscheduled = guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE
-    if unscheduled and not trainer.ended and not _ready_for(seen.pods.get(TRAINER, ()), GUARD_PLACEMENT, now):
-        guard = replace(guard, diagnosis=None)
+    ready = _ready_since(seen.pods.get(TRAINER, ()))
+    placed = min(ready) + GUARD_PLACEMENT if ready else None
+    if unscheduled and not trainer.ended and (placed is None or now < placed):
+        seconds = None if placed is None else (placed - now).total_seconds()
+        guard = replace(guard, diagnosis=None, patience_seconds=seconds)
     if trainer_lost_seconds(seen, trainer, guard, now) == 0:
         trainer = replace(trainer, outcome=TRAINER_LOST)
     if not (trainer.diagnosis or guard.diagnosis):
@@ -44,6 +47,7 @@ def components(seen: AgentObservation, now: datetime) -> tuple[ComponentJob, Com
 def _component(seen: AgentObservation, name: str, now: datetime) -> ComponentJob:
     job, pods = seen.job(name), seen.pods.get(name, ())
     ended, runs, lives = outcome(job, pods), running(pods), alive(pods)
+    pod = PodState() if ended or runs else diagnose(job, pods, seen.events, now)
     return ComponentJob(
         name,
         running=runs,
@@ -51,10 +55,11 @@ def _component(seen: AgentObservation, name: str, now: datetime) -> ComponentJob
         stopped=job is not None and is_suspended(job) and not lives,
         outcome=ended,
         done_seconds=_done_seconds(job, now),
-        diagnosis=None if ended or runs else diagnose(job, pods, seen.events),
+        diagnosis=pod.diagnosis,
         job=job,
         ended=outcome(job, ()) is not None,
         previous_pod=name in seen.previous_pods,
+        patience_seconds=pod.patience_seconds,
     )
 
 
@@ -75,11 +80,6 @@ def _left_by_another(seen: AgentObservation) -> Diagnosis | None:
     else:
         return None
     return Diagnosis(Reason.STARTING, text)
-
-
-def _ready_for(pods: Sequence[Object], duration: timedelta, now: datetime) -> bool:
-    """Whether a pod has been ready for so long."""
-    return any(since + duration <= now for since in _ready_since(pods))
 
 
 def _ready_since(pods: Sequence[Object]) -> list[datetime]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedsilo.api.observed import Object
 from fedsilo.silo.agent.assess import Assessment
@@ -19,11 +19,13 @@ class ComponentJob(ComponentState):
     :param job: None where there is none.
     :param ended: whether the Job has ended by its own status; its last pod may not have yet.
     :param previous_pod: whether a pod of an earlier Job may still write to the volume.
+    :param patience_seconds: time after which to look whether something else still keeps its pod from running.
     """
 
     job: Object | None = None
     ended: bool = False
     previous_pod: bool = False
+    patience_seconds: float | None = field(default=None, compare=False)
 
     @property
     def queued(self) -> bool:

@@ -10,14 +10,14 @@ from fedsilo.api.diagnosis import Condition
 from fedsilo.api.observed import Object, condition
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import satisfies
-from fedsilo_operator.reasons import WARNING_REASONS, Reason
+from fedsilo_operator.reasons import HARMLESS_REASONS, WARNING_REASONS, Reason
 from fedsilo_operator.silo.state import AgentState
 
 _NO_NEWS = frozenset({Reason.ADMITTING, Reason.FINISHED, Reason.STARTING})
 """Reasons of `Ready` that another condition explains better, or that the next one follows: as in a job, waiting is no
 news."""
 
-_EXPECTED_REASONS = frozenset({Reason.STARTING, Reason.SUSPENDED, Reason.SUSPENDED_BY})
+_EXPECTED_REASONS = frozenset({Reason.STARTING, Reason.SUSPENDED}) | HARMLESS_REASONS
 """Reasons for which an agent does not run and nobody needs to act."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from datetime import UTC, datetime
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.lean import lean_copy
@@ -27,6 +28,7 @@ POD: Object = {
         "namespace": "n",
         "name": "p",
         "uid": "1",
+        "creationTimestamp": "2026-03-01T12:00:00Z",
         "labels": {"app.kubernetes.io/component": "trainer"},
         "managedFields": [{"manager": "kubelet"}],
     },
@@ -49,7 +51,9 @@ def test_a_pod_keeps_what_explains_its_failure() -> None:
     assert kept["status"] == POD["status"]
     assert "managedFields" not in kept["metadata"]
     owner = job("n") | {"metadata": POD["metadata"]}
-    assert diagnose(lean_copy(owner), [kept], ()) == diagnose(owner, [POD], ())
+    found = diagnose(owner, [POD], (), datetime(2026, 3, 1, 13, 0, tzinfo=UTC))
+    assert diagnose(lean_copy(owner), [kept], (), datetime(2026, 3, 1, 13, 0, tzinfo=UTC)) == found
+    assert found.diagnosis is not None
     assert running([kept]) == running([POD])
 
 

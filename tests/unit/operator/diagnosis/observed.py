@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from fedsilo.api.observed import Object
 
 JOB_UID = "4f8a9a52-0000-4000-8000-000000000001"
 POD_UID = "9d1f40a1-0000-4000-8000-000000000002"
+LATER_TIME = datetime(2026, 3, 1, 12, 10, tzinfo=UTC)
+"""A time at which everything observed here has lasted for minutes."""
+
 IMAGE = "registry.example/fedsilo-trainer:2"
 GUARD_IMAGE = "registry.example/fedsilo-guard:7"
 
@@ -75,8 +79,9 @@ def pod(component: str = "trainer", *, uid: str = POD_UID, made: str = "12:00:00
     }
 
 
-def unscheduled_status(message: str) -> dict[str, Any]:
+def unscheduled_status(message: str, since: str = "12:00:00") -> dict[str, Any]:
     found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    found |= {"lastTransitionTime": f"2026-03-01T{since}Z"}
     return {"phase": "Pending", "conditions": [found]}
 
 
@@ -123,11 +128,14 @@ def runs(ready: str = "True", container: bool = True) -> dict[str, Any]:
     }
 
 
-def event(reason: str, message: str, *, uid: str = POD_UID, at: str = "12:01:00") -> Object:
+def event(
+    reason: str, message: str, *, uid: str = POD_UID, first: str = "12:00:01", at: str = "12:01:00"
+) -> Object:
     return {
         "reason": reason,
         "message": message,
         "involvedObject": {"uid": uid},
+        "firstTimestamp": f"2026-03-01T{first}Z",
         "lastTimestamp": f"2026-03-01T{at}Z",
     }
 

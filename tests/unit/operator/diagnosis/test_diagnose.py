@@ -11,6 +11,7 @@ from fedsilo_operator.reasons import Reason
 from tests.unit.operator.diagnosis.observed import (
     IMAGE,
     JOB_UID,
+    LATER_TIME,
     Case,
     being_deleted,
     disrupted_status,
@@ -361,7 +362,7 @@ FINE_CASES: dict[str, Case] = {
 @pytest.mark.parametrize("case", DIAGNOSES)
 def test_diagnoses_are_reported_in_the_words_of_the_golden_file(case: str) -> None:
     observed = DIAGNOSES[case]
-    found = diagnose(observed.job, observed.pods, observed.events)
+    found = diagnose(observed.job, observed.pods, observed.events, LATER_TIME).diagnosis
     assert found is not None
     assert found.reason == observed.reason
     assert found.message == sentences("diagnoses")[case]
@@ -370,7 +371,7 @@ def test_diagnoses_are_reported_in_the_words_of_the_golden_file(case: str) -> No
 @pytest.mark.parametrize("case", FINE_CASES)
 def test_what_is_on_its_way_needs_no_diagnosis(case: str) -> None:
     observed = FINE_CASES[case]
-    assert diagnose(observed.job, observed.pods, observed.events) is None
+    assert diagnose(observed.job, observed.pods, observed.events, LATER_TIME).diagnosis is None
 
 
 def test_waiting_between_two_pulls_says_the_same_as_the_pull() -> None:
@@ -382,7 +383,7 @@ def test_only_what_waiting_cannot_mend_is_permanent() -> None:
     permanent = {
         name
         for name, case in DIAGNOSES.items()
-        if (found := diagnose(case.job, case.pods, case.events)) and found.permanent
+        if (found := diagnose(case.job, case.pods, case.events, LATER_TIME).diagnosis) and found.permanent
     }
     assert permanent == {"image that is no reference"}
 

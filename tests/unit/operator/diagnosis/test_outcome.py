@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo_operator.diagnosis.outcome import outcome
+from fedsilo_operator.reasons import Reason
 from tests.unit.operator.diagnosis.observed import (
     Case,
     ended_status,
@@ -146,13 +147,14 @@ CODES = st.integers(0, 255)
 @given(TERMINATION_MESSAGES, CODES)
 def test_of_what_a_trainer_leaves_only_a_known_reason_is_reported(left: str, code: int) -> None:
     """The words would pass the guard and its audit log."""
-    silent = words("DataInvalid", "")
     job_failed = job(end=failed_condition("PodFailurePolicy"))
     found = outcome(job_failed, [pod(**ended_status(code, left))])
+    assert found is not None
+    silent = words(found.diagnosis.reason, "")
     known = outcome(job_failed, [pod(**ended_status(code, silent))])
     none = outcome(job_failed, [pod(**ended_status(code))])
-    assert known is not None
     assert found in (none, known)
+    assert found.diagnosis.reason in set(Reason)
 
 
 @given(st.sampled_from(("guard", "aggregator")), TERMINATION_MESSAGES, CODES)

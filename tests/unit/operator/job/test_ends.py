@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from fedsilo_operator.diagnosis.patience import PATIENCE, PULL_PATIENCE
 from fedsilo_operator.job.assess import JOB_FAULTS, VERDICT_SECONDS
 from fedsilo_operator.job.reconcile import AGENTS_END_SECONDS
 from fedsilo_operator.objects import (
@@ -196,6 +197,7 @@ def test_what_hinders_the_aggregator_is_reported_and_checked_again() -> None:
     harness.run(NORTH, SOUTH)
     harness.settle()
     harness.pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
+    harness.now += PULL_PATIENCE
     harness.settle()
     status, reason, message = harness.condition("Running") or ("", "", "")
     assert (status, reason) == ("False", "ImageNotFound")
@@ -215,6 +217,7 @@ def test_a_secret_that_the_pod_misses_is_made_again() -> None:
     assert not harness.cluster.objects(SECRET), "nobody says yet that it is missing"
     text = f'MountVolume.SetUp failed for volume "keys" : secret "{ref_of(secret).name}" not found'
     harness.warn(pod, "FailedMount", text)
+    harness.now += PATIENCE
     plan = harness.step()
     assert [type(action) for action in plan.actions] == [CreateAction]
     assert harness.cluster.objects(SECRET)[0]["data"] == secret["data"]

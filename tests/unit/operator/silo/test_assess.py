@@ -103,9 +103,10 @@ def test_the_blocked_component_has_the_diagnosis() -> None:
     scene.reconcile()
     waiting = {"ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
     scene.pod(GUARD, phase="Pending", containerStatuses=[waiting])
+    scene.pass_time(30)
     state = assessed_state(scene)
     assert state.trainer.diagnosis is None
     assert state.guard.diagnosis is not None
     ready = state.found.conditions[1]
     assert (ready.reason, ready.message) == (state.guard.diagnosis.reason, state.guard.diagnosis.message)
-    assert state.requeue_after == 5
+    assert state.requeue_after == 30

@@ -11,6 +11,7 @@ from tests.unit.operator.silo.harness import (
     World,
     agent,
     applied_objects,
+    ended_status,
     recorded_events,
     silo,
     started_world,
@@ -78,7 +79,7 @@ def test_an_agent_that_is_being_deleted_is_left_alone() -> None:
     assert scene.plan() == Plan()
 
 
-def test_what_keeps_a_pod_from_running_is_in_the_status() -> None:
+def test_what_keeps_a_pod_from_running_is_in_the_status_once_it_has_lasted() -> None:
     scene = world()
     scene.reconcile()
     scene.pod(
@@ -91,10 +92,50 @@ def test_what_keeps_a_pod_from_running_is_in_the_status() -> None:
         phase="Pending",
         conditions=[stated_condition("PodScheduled", "False", "Unschedulable", "affinity")],
     )
+    scene.pass_time(1)
+    before = recorded_events(scene)
+    scene.reconcile()
+    assert (scene.phase, scene.conditions["Ready"]) == ("Starting", ("False", "Starting"))
+    scene.pass_time(8)
+    assert scene.reconcile().requeue_after == 1, "when the patience is over, and not with the next look"
+    assert recorded_events(scene) == before, "nobody is warned of what may pass"
+    scene.pass_time(1)
     scene.reconcile()
     assert (scene.phase, scene.conditions["Ready"]) == ("Starting", ("False", "Unschedulable"))
     assert "no GPU" in scene.message
     assert recorded_events(scene)[-1] == ("Warning", "Unschedulable")
+
+
+def test_a_pod_that_is_scheduled_a_moment_later_leaves_no_warning() -> None:
+    scene = world()
+    scene.reconcile()
+    for component in (TRAINER, GUARD):
+        unscheduled = stated_condition("PodScheduled", "False", "Unschedulable", "another pod leaves")
+        scene.pod(component, phase="Pending", conditions=[unscheduled])
+    scene.pass_time(5)
+    scene.reconcile()
+    scene.run_all()
+    scene.pass_time(60)
+    scene.reconcile()
+    assert scene.phase == "Running"
+    assert [kind for kind, _ in recorded_events(scene)] == ["Normal", "Normal"]
+
+
+def test_an_eviction_after_which_the_pod_starts_again_is_no_warning() -> None:
+    scene = started_world()
+    evicted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "drain",
+    }
+    job = scene.job(TRAINER)
+    assert job is not None
+    for pod in scene.pods_of(job):
+        pod["status"] = ended_status(137) | {"conditions": [evicted]}
+    scene.reconcile()
+    assert scene.conditions["Ready"] == ("False", "Evicted")
+    assert recorded_events(scene)[-1] == ("Normal", "Evicted")
 
 
 def test_a_guard_may_wait_briefly_for_the_node_of_its_trainer() -> None:
@@ -106,10 +147,10 @@ def test_a_guard_may_wait_briefly_for_the_node_of_its_trainer() -> None:
         phase="Pending",
         conditions=[stated_condition("PodScheduled", "False", "Unschedulable", "affinity")],
     )
-    scene.pass_time(5)
-    scene.reconcile()
+    scene.pass_time(12)
+    assert scene.reconcile().requeue_after == 3
     assert scene.conditions["Ready"] == ("False", "Starting")
-    scene.pass_time(15)
+    scene.pass_time(3)
     scene.reconcile()
     assert scene.conditions["Ready"] == ("False", "Unschedulable")
 
