@@ -23,7 +23,7 @@ from hack.combinations import (
     merge_sections,
     refusals,
 )
-from hack.crd_rules import Rule
+from hack.crd_rule import Rule
 
 Pair = tuple[Feature, Feature]
 

@@ -7,49 +7,14 @@ unique in a list is no rule here: the list's key says it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from fedsilo.api.common import DURATION, FORMATS, REGISTRY, REGISTRY_PROBLEM, RFC1035_LABEL
 from fedsilo.api.data import UNTRAINED_METHODS
-from fedsilo.api.pod_template import (
-    CONFINEMENT_PROBLEM,
-    OWNED_KEY_PROBLEM,
-    OWNED_KEYS,
-    OWNED_PREFIXES,
-    SECURITY_PREFIXES,
-    SYSTEM_CLASS_PROBLEM,
-    SYSTEM_PRIORITY,
-)
-from fedsilo.api.resources import (
-    BYTE_RESOURCES,
-    HUGE_PAGES,
-    KNOWN_RESOURCES,
-    LEAST_LIMITS,
-    PARTS_OF_A_UNIT,
-    QUOTA_PREFIX,
-)
+from fedsilo.api.patterns import DURATION, FORMATS, RFC1035_LABEL
 from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One entry of `x-kubernetes-validations`.
-
-    :param holds: CEL; `self` is the value, `oldSelf` what it was before a change.
-    :param text: problem and remedy; CEL that gives them where `computed`.
-    :param field: path of the field at fault below `self`.
-    """
-
-    holds: str
-    text: str
-    field: str = ""
-    computed: bool = False
-
-    def schema(self) -> dict[str, str]:
-        """The rule as a structural schema writes it."""
-        content = {"rule": self.holds, "messageExpression" if self.computed else "message": self.text}
-        return content | ({"fieldPath": self.field} if self.field else {})
+from hack.crd_choice_rules import CHOICE_RULES
+from hack.crd_pod_rules import POD_RULES
+from hack.crd_rule import Rule
 
 
 def one_of(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -119,90 +84,6 @@ def _without_steps(field: str) -> Rule:
     )
 
 
-def _of_the_rule(field: str, rules: list[str]) -> tuple[Rule, ...]:
-    """Rules of a field that some rules of aggregation need and the others have no meaning for.
-
-    Without the name, whose estimated cost is over the API server's budget.
-    """
-    return (
-        Rule(
-            f"has(self.{field}) || !(self.name in {rules})",
-            "is missing, which the rule needs; add it",
-            f".{field}",
-        ),
-        Rule(
-            f"!has(self.{field}) || self.name in {rules}",
-            "has no meaning for the rule; remove it",
-            f".{field}",
-        ),
-    )
-
-
-_DEVICE_RESOURCE: Final = "name.contains('/')"
-_LIMITED_RESOURCE: Final = f"({_DEVICE_RESOURCE} || name.startsWith('{HUGE_PAGES}'))"
-
-AMOUNTS_RULE: Final = Rule(
-    f"self.all(name, {_DEVICE_RESOURCE} ? string(self[name]).matches('^[0-9]+$')"
-    f" && !name.startsWith('{QUOTA_PREFIX}') : name == 'cpu' || name.startsWith('{HUGE_PAGES}')"
-    f" || name in {list(BYTE_RESOURCES)} && !string(self[name]).matches('{PARTS_OF_A_UNIT}'))",
-    f"has what is no resource of a container, or parts of a device or of a byte; {KNOWN_RESOURCES}: 1, and bytes as M, "
-    "Mi or Gi",
-)
-"""The rule of a mapping from resources to amounts, see `fedsilo.api.resources`.
-
-The form of a key is none of it: an API server takes each for as long as a request, and a pattern for too expensive."""
-
-
-def _requests_rule(field: str = "resources") -> Rule:
-    """The rule of a container's requests beside its limits."""
-    requests, limits = f"self.{field}.requests", f"self.{field}.limits"
-    compared = f"quantity(string({requests}[name])).compareTo(quantity(string({limits}[name])))"
-    return Rule(
-        f"!has(self.{field}) || !has({requests}) || {requests}.all(name, has({limits}) && name in {limits}"
-        f" ? {compared} == 0 || !{_LIMITED_RESOURCE} && {compared} < 0 : !{_LIMITED_RESOURCE})",
-        "has more than limits, or a device or huge pages that limits have not; write what they have",
-        f".{field}.requests",
-    )
-
-
-def _registry_rule(field: str) -> Rule:
-    """The rule of an image that a node is to pull."""
-    return Rule(
-        f"!has(self.{field}) || self.{field}.matches('{REGISTRY}')", "; ".join(REGISTRY_PROBLEM), f".{field}"
-    )
-
-
-def _key_rule(field: str, prefixes: tuple[str, ...], problem: str) -> Rule:
-    """The rule of the keys of labels or annotations of pods.
-
-    :param prefixes: beginnings of keys that are refused.
-    """
-    refused = f"key in {list(OWNED_KEYS)} || {list(prefixes)}.exists(start, key.startsWith(start))"
-    return Rule(f"!has(self.{field}) || !self.{field}.exists(key, {refused})", problem, f".{field}")
-
-
-def _limits_rules(field: str = "resources") -> tuple[Rule, ...]:
-    """The rule of a container's limits: with less, none starts."""
-    limits = f"self.{field}.limits"
-    return tuple(
-        Rule(
-            f"!has(self.{field}) || !has({limits}) || !('{name}' in {limits})"
-            f" || quantity(string({limits}['{name}'])).compareTo(quantity('{least}')) >= 0",
-            f"has too little {name} for a container to start; use {least} or more, or leave it out",
-            f".{field}.limits",
-        )
-        for name, least in LEAST_LIMITS.items()
-    )
-
-
-_PULL_SECRETS_RULE: Final = Rule(
-    "!has(self.imagePullSecrets)"
-    " || self.imagePullSecrets.all(one, self.imagePullSecrets.exists_one(other, other == one))",
-    "has a name twice; remove one",
-    ".imagePullSecrets",
-)
-
-
 def _not_of_silos(field: str) -> Rule:
     """The rule of a norm in `differentialPrivacy` that is of single examples."""
     text = "has no meaning for unit silo; remove it"
@@ -233,6 +114,8 @@ MUTABLE_FIELDS: Final = ("suspend", "ttlSecondsAfterFinished")
 """Fields of a job's and of an agent's spec that may change."""
 
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
+    **POD_RULES,
+    **CHOICE_RULES,
     "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),
     "VolumeSpec": (
         *one_of(
@@ -265,80 +148,10 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             ".maxUpdateNorm",
         ),
     ),
-    "RuleSpec": (
-        *_of_the_rule("byzantine", ["trimmed-mean", "krum", "multi-krum"]),
-        *_of_the_rule("norm", ["norm-clipping"]),
-        Rule(
-            "!has(self.selected) || self.name == 'multi-krum'",
-            "has no meaning for the rule; remove it",
-            ".selected",
-        ),
-    ),
     "ParametersSpec": (
         Rule(
             "self.shared.size() + self.frozen.size() + self.local.size() > 0",
             "has no pattern; name tensors in shared, frozen or local, or remove parameters",
-        ),
-    ),
-    "Toleration": (
-        Rule(
-            "self.operator != 'Exists' || !has(self.value) || self.value == ''",
-            "has no meaning with operator Exists; remove it, or use Equal",
-            ".value",
-        ),
-        Rule(
-            "self.operator != 'Equal' || has(self.key)",
-            "is missing, which operator Equal needs; add it, or use operator Exists",
-            ".key",
-        ),
-        Rule(
-            "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
-            "has a meaning for effect NoExecute only; write that effect, or remove it",
-            ".tolerationSeconds",
-        ),
-    ),
-    "SiloAgentTemplate": (
-        _requests_rule(),
-        _requests_rule("guardResources"),
-        *_limits_rules(),
-        *_limits_rules("guardResources"),
-        _registry_rule("guardImage"),
-        _PULL_SECRETS_RULE,
-    ),
-    "AgentsSpec": (_registry_rule("image"),),
-    "PodMetadata": (
-        _key_rule("labels", OWNED_PREFIXES, f"has what {'; '.join(OWNED_KEY_PROBLEM)}"),
-        _key_rule(
-            "annotations",
-            (*OWNED_PREFIXES, *SECURITY_PREFIXES),
-            f"has what {OWNED_KEY_PROBLEM[0]}, or {'; '.join(CONFINEMENT_PROBLEM)}",
-        ),
-    ),
-    "PodTemplate": (
-        Rule(
-            f"!has(self.priorityClassName) || !self.priorityClassName.startsWith('{SYSTEM_PRIORITY}')",
-            "; ".join(SYSTEM_CLASS_PROBLEM),
-            ".priorityClassName",
-        ),
-    ),
-    "StorageSpec": (
-        Rule(
-            "!has(self.size) || string(self.size).matches('[1-9]')"
-            f" && !string(self.size).matches('{PARTS_OF_A_UNIT}')",
-            "is no whole number of bytes above zero; write a size such as 10Gi",
-            ".size",
-        ),
-    ),
-    "AggregatorSpec": (
-        _requests_rule(),
-        _registry_rule("image"),
-        *_limits_rules(),
-        _PULL_SECRETS_RULE,
-        # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
-        Rule(
-            "!has(self.datasets) || self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",
-            "volume.hostPath: is a directory of the node, which a job may not mount; use a persistentVolumeClaim",
-            ".datasets",
         ),
     ),
     "PartitionSpec": (
@@ -353,6 +166,11 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "TrainingSpec": (
         _without_steps("localEpochs"),
         _without_steps("minSteps"),
+        Rule(
+            "!has(self.trainerMetrics) || self.trainerMetrics.size() == 0 || has(self.trainer)",
+            "has no meaning without trainer, whose metrics they are; name the function in trainer, or remove it",
+            ".trainerMetrics",
+        ),
         Rule(
             "self.warmupRounds <= self.rounds || self.warmupRounds == 0",
             "'%d: is more than rounds (%d), so that the learning rate never reaches its value; use at most %d, or "
@@ -448,7 +266,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SiloSpec": (
         Rule(
             "has(self.remote) || self.datasets.size() > 0",
-            "[]: is empty; list the datasets of the silo",
+            "[]: is empty; list the datasets of the silo, or write remote for an institution outside of the cluster",
             ".datasets",
         ),
         Rule(

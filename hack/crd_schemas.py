@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fedsilo.api.common import QUANTITY
+from fedsilo.api.patterns import QUANTITY
 from hack.crd_pairs import pair_rules
-from hack.crd_rules import AMOUNTS_RULE, PATTERN_RULES, RULES, choice, key_length
+from hack.crd_pod_rules import AMOUNTS_RULE
+from hack.crd_rules import PATTERN_RULES, RULES, choice, key_length
 
 Schema = dict[str, Any]
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from fedsilo.api.common import DatasetName, Fields, Integer, Number, Sha256, Text, Time
+from fedsilo.api.common import DatasetName, Fields, Integer, Number, Sha256, Text
 from fedsilo.api.differential_privacy import PrivacyUnit
+from fedsilo.api.notations import Time
 
 MAX_LATER = 4
 """Times for which it is said what will be spent then."""

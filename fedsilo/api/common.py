@@ -8,12 +8,9 @@ scalar here and an object there, and every default is written down.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from decimal import Decimal
-from math import ceil, isfinite
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from math import isfinite
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -22,13 +19,30 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     Strict,
     StringConstraints,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 from typing_extensions import override
+
+from fedsilo.api.patterns import (
+    HTTPS_URL,
+    IMAGE,
+    IP_ADDRESS,
+    KEY_ID,
+    LABEL_KEY,
+    LABEL_VALUE,
+    PUBLIC_KEY,
+    QUALIFIED_NAME,
+    REFERENCE,
+    REGISTRY,
+    RFC1035_LABEL,
+    RFC1123_LABEL,
+    RFC1123_SUBDOMAIN,
+    SHA256,
+    SIGNATURE,
+)
 
 API_VERSION: Final = "fedsilo.io/v1alpha1"
 
@@ -43,64 +57,6 @@ Integer = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Flag = Annotated[bool, Strict()]
 Dimension = Annotated[Integer, Field(ge=1, le=65536)]
-
-RFC1035_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-RFC1123_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-REGISTRY = r"^(localhost|[^/]*[.:][^/]*)/"
-_PART = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-RFC1123_SUBDOMAIN = rf"^{_PART}([.]{_PART})*$"
-_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-LABEL_KEY = rf"^({_PART}([.]{_PART})*/)?{_NAME}$"
-LABEL_VALUE = rf"^({_NAME})?$"
-_PATH_PART = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
-_HOST = "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?"
-IMAGE = (
-    rf"^({_HOST}([.]{_HOST})*(:[0-9]{{1,5}})?/)?{_PATH_PART}(/{_PATH_PART})*"
-    r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha(256:[0-9a-f]{64}|512:[0-9a-f]{128}))?$"
-)
-IMAGE_BY_DIGEST = r"^[a-z0-9][-a-zA-Z0-9._:/]*@sha256:[0-9a-f]{64}$"
-HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
-TRACKING_URL = r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"
-EXPERIMENT = r"^[A-Za-z0-9_./@ -]+$"
-REGISTERED_MODEL = r"^[A-Za-z0-9_. -]+$"
-IP_ADDRESS = r"^[0-9a-fA-F:.]+$"
-SHA256 = r"^[0-9a-f]{64}$"
-PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
-QUALIFIED_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
-TOKEN = r"^[!-~]+$"
-CHECKSUM = r"^[0-9a-f]{16}$"
-KEY_ID = r"^[0-9a-f]{16}$"
-SIGNATURE = r"^[A-Za-z0-9+/]{86}==$"
-REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
-TENSOR_PATTERN = r"^[!-~]+$"
-DURATION = r"^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$"
-TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
-QUANTITY = r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
-
-FORMATS = {
-    RFC1035_LABEL: "small letters, digits and '-', beginning with a letter (RFC 1035 label)",
-    RFC1123_LABEL: "small letters, digits and '-' (RFC 1123 label)",
-    RFC1123_SUBDOMAIN: "small letters, digits, '-' and '.' (RFC 1123 subdomain)",
-    LABEL_KEY: "a label's key: at most 63 letters, digits, '-', '_' and '.', after a domain and '/' if it has one",
-    LABEL_VALUE: "a label's value: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at each end",
-    IMAGE: "an image reference such as registry.example/fedsilo-trainer:0.1.0",
-    IMAGE_BY_DIGEST: "an image by digest: name@sha256: and 64 hexadecimal digits",
-    HTTPS_URL: "a URL that begins with https://",
-    TRACKING_URL: "a URL that begins with https:// or http://, without user, password or query",
-    EXPERIMENT: "letters, digits, spaces, '_', '-', '.', '@' and '/'",
-    REGISTERED_MODEL: "letters, digits, spaces, '_', '-' and '.'",
-    IP_ADDRESS: "an IP address",
-    SHA256: "a SHA-256 in 64 small hexadecimal digits",
-    PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
-    QUALIFIED_NAME: "namespace/name, each in small letters, digits and '-'",
-    TOKEN: "printable ASCII characters without spaces",
-    CHECKSUM: "16 small hexadecimal digits",
-    KEY_ID: "a key's id: the first 16 hexadecimal digits of its SHA-256",
-    SIGNATURE: "the 64 bytes of a signature in base64",
-    TENSOR_PATTERN: "printable ASCII characters without spaces, such as encoder.*",
-    REFERENCE: "letters, digits, '-', '_' and '.', with ':' between parts",
-}
-"""What each pattern means, as text for people."""
 
 Label = Annotated[str, StringConstraints(pattern=RFC1123_LABEL, max_length=63)]
 ResourceName = Annotated[str, StringConstraints(pattern=RFC1035_LABEL, max_length=40)]
@@ -243,129 +199,6 @@ class Fields(BaseModel):
     @override
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
         return super().model_validate_json(json_data, by_name=False, **options)
-
-
-_AS_PLAIN_TEXT = core_schema.plain_serializer_function_ser_schema(str.__str__, when_used="json")
-
-
-class Notation(str, ABC):
-    """A text in a notation of Kubernetes, which stays as it was written.
-
-    :cvar SCHEMA: what a structural schema says of it.
-    """
-
-    __slots__ = ()
-
-    SCHEMA: ClassVar[dict[str, Any]]
-
-    @classmethod
-    @abstractmethod
-    def parse(cls, given: Any) -> Self:
-        """Refuse what is not in this notation."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(cls.parse, serialization=_AS_PLAIN_TEXT)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, _schema: core_schema.CoreSchema, _handler: Any) -> dict[str, Any]:
-        return dict(cls.SCHEMA)
-
-
-class Duration(Notation):
-    """A length of time: hours, minutes and seconds, `1h30m`, `10m`, `90s`."""
-
-    __slots__ = ()
-
-    SCHEMA: ClassVar = {"type": "string", "pattern": DURATION, "maxLength": 18}
-
-    @property
-    def seconds(self) -> int:
-        """The length in seconds."""
-        found = re.fullmatch(DURATION, self)
-        hours, minutes, seconds = (
-            (int(part[:-1]) if part else 0 for part in found.groups()) if found else (0, 0, 0)
-        )
-        return hours * 3600 + minutes * 60 + seconds
-
-    @classmethod
-    @override
-    def parse(cls, given: Any) -> Self:
-        """Refuse what is no duration, and a duration of zero."""
-        duration = cls(given) if isinstance(given, str) else cls()
-        if duration.seconds == 0:
-            raise invalid_value(
-                "is not a duration above zero", "write hours, minutes and seconds: 1h30m, 10m or 90s"
-            )
-        return duration
-
-
-class Time(Notation):
-    """A moment (RFC 3339), with its offset from UTC: `2026-07-01T00:00:00Z`."""
-
-    __slots__ = ()
-
-    SCHEMA: ClassVar = {"type": "string", "format": "date-time", "pattern": TIME, "maxLength": 35}
-
-    @property
-    def moment(self) -> datetime:
-        """This moment as an aware datetime, with its offset from UTC."""
-        return datetime.fromisoformat(self)
-
-    @classmethod
-    @override
-    def parse(cls, given: Any) -> Self:
-        """Refuse what is no moment."""
-        try:
-            time = cls(given if isinstance(given, str) and re.fullmatch(TIME, given) else "")
-            time.moment  # noqa: B018 (there is no 31st of February)
-        except ValueError:
-            problem, remedy = "is not a time", "write date, time and offset from UTC: 2026-07-01T00:00:00Z"
-            raise invalid_value(problem, remedy) from None
-        return time
-
-
-_FACTORS = {None: Decimal(1), "m": Decimal("0.001")}
-_FACTORS |= {suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)}
-_FACTORS |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)}
-
-
-class Quantity(Notation):
-    """An amount of a resource: `500m`, `2`, `10Gi`; a whole number in YAML is taken as its text.
-
-    Half a core is `500m` or `"0.5"`: an API server knows integers and strings here, and no decimal number.
-    """
-
-    __slots__ = ()
-
-    SCHEMA: ClassVar = {
-        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}],
-        "pattern": QUANTITY,
-    }
-
-    @property
-    def exact_value(self) -> Decimal:
-        """The amount in units (bytes, cores)."""
-        found = re.fullmatch(QUANTITY, self)
-        return Decimal(found[1]) * _FACTORS[found[2]] if found else Decimal(0)
-
-    @property
-    def value(self) -> int:
-        """The amount in whole units (bytes, cores), rounded up as Kubernetes does."""
-        return ceil(self.exact_value)
-
-    @classmethod
-    @override
-    def parse(cls, given: Any) -> Self:
-        """Refuse what is no amount."""
-        text = str(given) if isinstance(given, int | str) and not isinstance(given, bool) else ""
-        if not re.fullmatch(QUANTITY, text) or len(text) > 32:
-            raise invalid_value(
-                "is not an amount", "write a number with a suffix of Kubernetes, such as 500m, 2 or 10Gi"
-            )
-        return cls(text)
 
 
 class Metadata(Fields):

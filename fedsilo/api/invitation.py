@@ -9,11 +9,13 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 from typing_extensions import override
 
-from fedsilo.api.common import API_VERSION, CHECKSUM, TOKEN, Fields, QualifiedName, Time, invalid_value
+from fedsilo.api.common import API_VERSION, Fields, QualifiedName, invalid_value
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.documents import DocumentList, documents_in
 from fedsilo.api.json_yaml import JsonDumper
 from fedsilo.api.messages import message_of
+from fedsilo.api.notations import Time
+from fedsilo.api.patterns import CHECKSUM, TOKEN
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.plain_files import read_named

@@ -14,7 +14,6 @@ from fedsilo.api.common import (
     API_VERSION,
     EXAMPLES_OF_AN_UPDATE,
     MAX_SILOS,
-    Duration,
     Fields,
     Flag,
     FreeForm,
@@ -37,6 +36,7 @@ from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.faults import ABSENT_VALUE
+from fedsilo.api.notations import Duration
 from fedsilo.api.output import MlflowSpec, OutputSpec
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.pod_template import AgentPodTemplate, PodTemplate

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fedsilo.api.common import FORMATS
 from fedsilo.api.faults import ABSENT_VALUE, MAX_FAULTS, Fault, dotted_path, truncation_fault
+from fedsilo.api.patterns import FORMATS
 
 _NUMBER = ("is {given}, not a number", "write a number{unquoted}")
 _INTEGER = ("is {given}, not a whole number", "write a whole number{unquoted}")

@@ -6,15 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from fedsilo.api.common import (
-    EXPERIMENT,
-    REGISTERED_MODEL,
-    TRACKING_URL,
-    Fields,
-    Flag,
-    SecretName,
-    check_server,
-)
+from fedsilo.api.common import Fields, Flag, SecretName, check_server
+from fedsilo.api.patterns import EXPERIMENT, REGISTERED_MODEL, TRACKING_URL
 
 TrackingUrl = Annotated[
     str, StringConstraints(pattern=TRACKING_URL, max_length=2048), AfterValidator(check_server)

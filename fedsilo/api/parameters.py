@@ -6,7 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fedsilo.api.common import TENSOR_PATTERN, Fields, Label, Sha256, Text, check_one_of, invalid_value
+from fedsilo.api.common import Fields, Label, Sha256, Text, check_one_of, invalid_value
+from fedsilo.api.patterns import TENSOR_PATTERN
 
 TensorPattern = Annotated[str, StringConstraints(pattern=TENSOR_PATTERN, max_length=200)]
 

@@ -11,7 +11,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
-from fedsilo.api.common import RFC1123_SUBDOMAIN, Fields, Labels, LabelValue, invalid_value, invalid_values
+from fedsilo.api.common import Fields, Labels, LabelValue, invalid_value, invalid_values
+from fedsilo.api.patterns import RFC1123_SUBDOMAIN
 from fedsilo.api.placement import Affinity, Toleration, TopologySpreadConstraint
 
 METADATA_KEY: Final = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"

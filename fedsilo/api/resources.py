@@ -14,8 +14,10 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
-from fedsilo.api.common import LABEL_KEY, QUANTITY, Fields, Label, Quantity, invalid_value, invalid_values
+from fedsilo.api.common import Fields, Label, invalid_value, invalid_values
 from fedsilo.api.faults import ABSENT_VALUE
+from fedsilo.api.notations import Quantity
+from fedsilo.api.patterns import LABEL_KEY, QUANTITY
 
 ResourceKey = Annotated[str, StringConstraints(max_length=317)]
 Amounts = Annotated[dict[ResourceKey, Quantity], Field(max_length=32)]

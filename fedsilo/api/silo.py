@@ -22,11 +22,11 @@ from fedsilo.api.common import (
     PublicKey,
     SecretName,
     Sha256,
-    Time,
     check_once,
     invalid_value,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.notations import Time
 from fedsilo.api.placement import Toleration
 from fedsilo.api.pod_template import PodTemplate
 from fedsilo.api.resources import Resources, StorageSpec
@@ -143,7 +143,10 @@ class SiloSpec(Fields):
     def _datasets_of_its_own(self) -> Self:
         check_unique_names(self.datasets)
         if self.remote is None and not self.datasets:
-            raise invalid_value("is empty", "list the datasets of the silo", "datasets", value=[])
+            remedy = (
+                "list the datasets of the silo, or write remote for an institution outside of the cluster"
+            )
+            raise invalid_value("is empty", remedy, "datasets", value=[])
         if self.remote is not None and self.datasets:
             raise invalid_value("is the institution's to list", "remove it, or remove remote", "datasets")
         return self

@@ -7,24 +7,22 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from fedsilo.api.common import (
-    IMAGE_BY_DIGEST,
     MAX_SILOS,
     DatasetName,
-    Duration,
     Fields,
     Flag,
     Integer,
     Label,
     LabelKey,
     Number,
-    Quantity,
     Reference,
     Sha256,
     Text,
-    Time,
     invalid_value,
 )
 from fedsilo.api.differential_privacy import PrivacyUnit
+from fedsilo.api.notations import Duration, Quantity, Time
+from fedsilo.api.patterns import IMAGE_BY_DIGEST
 from fedsilo.payload_kinds import PayloadKind
 
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]

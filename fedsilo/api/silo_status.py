@@ -18,9 +18,9 @@ from fedsilo.api.common import (
     Sha256,
     Signature,
     Text,
-    Time,
     Url,
 )
+from fedsilo.api.notations import Time
 
 
 class HubAddress(Fields):

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fedsilo.api.common import REFERENCE, Fields, Flag, Integer, Number, Reference, invalid_value
+from fedsilo.api.common import Fields, Flag, Integer, Number, Reference, invalid_value
+from fedsilo.api.patterns import REFERENCE
 
 Decay = Annotated[Number, Field(ge=0, lt=1)]
 MetricName = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=63)]

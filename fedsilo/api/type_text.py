@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedsilo.api.common import DURATION, FORMATS, QUANTITY, TIME
+from fedsilo.api.patterns import DURATION, FORMATS, QUANTITY, TIME
 
 _PATTERN_TEXTS = FORMATS | {DURATION: "duration such as `1h30m`", QUANTITY: "amount such as `10Gi`"}
 _PATTERN_TEXTS |= {TIME: "time (RFC 3339) such as `2026-07-01T00:00:00Z`"}

@@ -9,8 +9,8 @@ import secrets
 import sys
 from datetime import UTC, datetime, timedelta
 
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
+from fedsilo.api.notations import Time
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster import enrolment
 from fedsilo.cli.cluster.federation import SILOS

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.common import RFC1123_SUBDOMAIN
+from fedsilo.api.patterns import RFC1123_SUBDOMAIN
 from fedsilo.errors import PolicyRefused
 from fedsilo.files.durable import (
     append_durably,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from fedsilo.api.common import QUALIFIED_NAME
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.messages import first_fault
+from fedsilo.api.patterns import QUALIFIED_NAME
 from fedsilo.engine.provenance import JobLine
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, Problem, ProvenanceInvalid
 from fedsilo.methods import registry

@@ -8,8 +8,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
+from fedsilo.api.notations import Time
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp

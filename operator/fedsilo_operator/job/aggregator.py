@@ -90,7 +90,7 @@ def _existing_workload(
             yield from _secret(state, job, settings)
     if not state.active:
         yield from stop_actions(batch, "suspension", for_good=True)
-    elif state.gang.stalled or aggregator.outlived_account:
+    elif state.gang.lacks_quorum or aggregator.outlived_account:
         yield from stop_actions(batch, "suspension", for_good=False)
     elif not waits:
         yield from resumption_actions(batch, "suspension")

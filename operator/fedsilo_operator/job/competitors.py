@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
@@ -90,6 +90,13 @@ def ahead(
     for other in known:
         if other.rank > rank or not other.gang.silos & silos:
             continue
-        held = any(asked.get(name, frozenset()) & other.gang.silos for name in other.gang.competitors)
-        if not other.gang.put_off or (held and other.rank[0] < rank[0]):
+        if not other.gang.put_off or (other.rank[0] < rank[0] and is_held(other.gang, asked)):
             yield other
+
+
+def is_held(gang: Gang, asked: Mapping[str, frozenset[str]]) -> bool:
+    """Whether jobs that a gang knows still have what it waits for.
+
+    :param asked: by namespace/name of a job, the silos in which it asks for its agents to run.
+    """
+    return any(asked.get(name, frozenset()) & gang.silos for name in gang.competitors)

@@ -36,7 +36,7 @@ class Gang:
     :param awaited: agents for which there is no room, and why; of a job that is put off, as it was then.
     :param competitors: jobs that ran in those silos when the job was put off, or that went first.
     :param sufficient: whether the job goes on without the agents that are missing, as a quorum runs.
-    :param stalled: whether too few agents run for any round, since another has suspended the others.
+    :param lacks_quorum: whether too few agents run for any round, since another has suspended the others.
     """
 
     attempt: int = 0
@@ -45,7 +45,7 @@ class Gang:
     awaited: tuple[AwaitedAgent, ...] = ()
     competitors: tuple[str, ...] = ()
     sufficient: bool = False
-    stalled: bool = False
+    lacks_quorum: bool = False
 
     @classmethod
     def read(cls, job: Object) -> Gang:

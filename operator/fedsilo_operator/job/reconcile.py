@@ -16,8 +16,8 @@ from fedsilo_operator.job import agents, aggregator, status
 from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.competitors import competitors_of
 from fedsilo_operator.job.conditions import active_conditions, final_conditions, unreadable_conditions
+from fedsilo_operator.job.next_gang import gang_of, look_again_seconds
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.placement import gang_of, look_again_seconds
 from fedsilo_operator.job.state import JobState, Stage
 from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, ref_of
 from fedsilo_operator.plan import Action, ApplyAction, DeleteAction, Plan, isolate

@@ -12,8 +12,8 @@ from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.job.participants import phase_and_message
-from fedsilo_operator.job.readiness import SUMMARIES, summaries
 from fedsilo_operator.job.state import JobState
+from fedsilo_operator.job.summaries import SUMMARIES, summaries
 from fedsilo_operator.objects import Ref, satisfies
 from fedsilo_operator.reasons import HARMLESS_REASONS, PROGRESS_REASONS, WARNING_REASONS, Reason
 

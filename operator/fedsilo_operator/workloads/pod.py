@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsilo.api.common import Quantity
+from fedsilo.api.notations import Quantity
 from fedsilo.api.observed import Object
 from fedsilo.process import TEMPORARY_BYTES
 from fedsilo_operator.objects import Ref

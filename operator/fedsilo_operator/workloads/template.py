@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedsilo.api.common import Quantity
+from fedsilo.api.notations import Quantity
 from fedsilo.api.placement import Affinity
 from fedsilo.api.pod_template import PodMetadata, PodTemplate
 from fedsilo.api.resources import POD_RESOURCES, Section

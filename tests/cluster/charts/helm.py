@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
+from fedsilo.api.notations import Time
 from fedsilo.api.observed import Object
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.wire import SigningKey, make_authority

@@ -14,6 +14,8 @@ from tests.unit.api.manifests import DIGITS, edited_manifest
 KEY = f"ed25519:{'A' * 43}="
 DIGEST = "0123456789abcdef" * 4
 POLICY = "policy: {payloadKinds: [model]"
+RATE = "learningRate: 0.05"
+WEIGHTS = "  aggregation: {weights: samples}"
 
 REFUSED_BY_BOTH = {name: edited_manifest(edit) for name, edit in (FIELDS | FEDERATIONS).items()}
 
@@ -34,6 +36,17 @@ JOBS = {
         (REFS, "    refs: [" + ", ".join(f"{{name: s{number}}}" for number in range(100)) + "]\n"),
     ),
     "long duration": edited_manifest(("1h30m", "1234567890123456789m")),
+    "moments of an optimizer that has none": edited_manifest((RATE, f"{RATE}, betas: [0.9, 0.99]")),
+    "momentum of an optimizer that has none": edited_manifest(
+        (RATE, f"{RATE}, momentum: 0.5"), ("sgd", "adamw")
+    ),
+    "block of another encoding": edited_manifest(
+        (WEIGHTS, f"  communication: {{upload: {{encoding: topk, block: 256}}}}\n{WEIGHTS}")
+    ),
+    "differences of what loses nothing": edited_manifest(
+        (WEIGHTS, f"  communication: {{upload: {{errorFeedback: true}}}}\n{WEIGHTS}")
+    ),
+    "metrics of no trainer": edited_manifest((WEIGHTS, f"    trainerMetrics: [auc]\n{WEIGHTS}")),
 }
 
 SILOS = {

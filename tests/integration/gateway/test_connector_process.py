@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from fedsilo.api.agent import Proposal, agent_name
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
+from fedsilo.api.notations import Time
 from fedsilo.api.observed import Object, condition
 from fedsilo.api.proposal import proposal_digest
 from fedsilo.api.silo_status import HubAddress

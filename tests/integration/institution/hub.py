@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from fedsilo.api.agent import agent_name
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
+from fedsilo.api.notations import Time
 from fedsilo.api.observed import Object
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp

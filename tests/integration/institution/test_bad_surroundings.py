@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation
+from fedsilo.api.notations import Time
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey, make_authority

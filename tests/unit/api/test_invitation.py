@@ -8,8 +8,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation, read_invitation
+from fedsilo.api.notations import Time
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import SigningKey, make_authority

@@ -16,10 +16,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fedsilo.api import FederatedJob, FederatedJobSpec, FederatedJobStatus, Silo, SiloAgent, spec_digest
 from fedsilo.api.agent import SiloAgentSpec
-from fedsilo.api.common import Duration, Fields, Quantity
+from fedsilo.api.common import Fields
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.loading import ManifestFaults, load, load_document
+from fedsilo.api.notations import Duration, Quantity
 from fedsilo.api.silo import SiloSpec
 from fedsilo.api.silo_policy import DEFAULT_KINDS
 from fedsilo.payload_kinds import DESCRIPTIONS, KINDS, PayloadKind

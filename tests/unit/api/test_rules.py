@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fedsilo.validation import validate
-from hack.crd_rules import RULES, Rule
+from hack.crd_rule import Rule
+from hack.crd_rules import RULES
 from tests.unit.operator.job.objects import manifest
 
 HELD_DATASETS = {"datasets": [{"name": "held", "loader": "sklearn:digits"}]}

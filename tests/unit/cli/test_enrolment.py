@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fedsilo.api.common import Time
 from fedsilo.api.invitation import SiloInvitation, read_invitation
+from fedsilo.api.notations import Time
 from fedsilo.api.silo import Silo
 from fedsilo.cli.cluster import enrolment
 from fedsilo.cli.main import main

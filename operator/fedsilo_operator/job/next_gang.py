@@ -15,7 +15,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, reference, status_of, uid_of
 from fedsilo.api.status import AwaitedAgent
 from fedsilo.api.timestamps import parse_timestamp
-from fedsilo_operator.job.competitors import Competitor, ahead, rank_of
+from fedsilo_operator.job.competitors import Competitor, ahead, is_held, rank_of
 from fedsilo_operator.job.gang import (
     MAX_AWAITED,
     MAX_COMPETITORS,
@@ -51,7 +51,7 @@ def gang_of(state: JobState, others: Sequence[Competitor], now: datetime) -> Gan
     """The job's gang as it is from now on."""
     if not state.started or state.suspended or state.job is None:
         return NO_GANG
-    gang = _Placement.of(state, state.job, others, now)
+    gang = _GangState.of(state, state.job, others, now)
     before = Gang.read(state.observed)
     if before.put_off:
         return gang.retry(before)
@@ -70,7 +70,7 @@ def look_again_seconds(gang: Gang, now: datetime) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Placement:
+class _GangState:
     """The agents of a job, and the jobs that they compete with.
 
     :param start: time in which all agents run.
@@ -96,7 +96,7 @@ class _Placement:
     @classmethod
     def of(
         cls, state: JobState, job: FederatedJob, others: Sequence[Competitor], now: datetime
-    ) -> _Placement:
+    ) -> _GangState:
         members = [silo for silo in state.participants if silo.failure is None]
         silos = frozenset(str(silo.ref) for silo in members)
         asks = silos if state.has_started and not Gang.read(state.observed).put_off else frozenset[str]()
@@ -132,22 +132,21 @@ class _Placement:
 
     def _is_free(self, before: Gang) -> bool:
         asked = {one.job: one.asks for one in self.others}
-        in_the_way = [asked.get(name, frozenset()) & before.silos for name in before.competitors]
-        return bool(in_the_way) and not any(in_the_way)
+        return bool(before.competitors) and not is_held(before, asked)
 
     def go_on(self, before: Gang) -> Gang:
         """A job whose agents are asked to run."""
         if not self.waiting or (self.enough and self.serves):
             return NO_GANG
         awaited = self._awaited_agents()
-        stalled = not self.enough and any(found.reason == Reason.SUSPENDED_BY for found in awaited)
+        lacks_quorum = not self.enough and any(found.reason == Reason.SUSPENDED_BY for found in awaited)
         if not any(self._counts(silo) for silo in self.waiting):
-            return Gang(before.attempt, awaited=awaited, stalled=stalled)
+            return Gang(before.attempt, awaited=awaited, lacks_quorum=lacks_quorum)
         if awaited and self.first_jobs and not self.enough:
             return self.put_off(before, awaited)
         deadline = self._deadline(before, bool(awaited))
         if self.now < deadline:
-            return Gang(before.attempt, deadline, awaited=awaited, stalled=stalled)
+            return Gang(before.attempt, deadline, awaited=awaited, lacks_quorum=lacks_quorum)
         if self.enough:
             return Gang(before.attempt, deadline, awaited=awaited, sufficient=True)
         return self.put_off(before, awaited or self._awaited_agents(_POD_REASONS | {Reason.STARTING}))
