@@ -53,7 +53,7 @@ def start(name: str, *, controllers: bool = False, pods: bool = False, one_of: i
     :param one_of: how many API servers it thinks there are: if several, it serves a new definition after five seconds.
     :raises ClusterError: when it does not start.
     """
-    kubernetes, etcd = programs("kubernetes"), programs("etcd")
+    built = programs()
     stop(name)
     plane = _plane(name)
     authority = write_control_plane(plane.pki, [LOOPBACK, "localhost", API_ADDRESS])
@@ -62,15 +62,15 @@ def start(name: str, *, controllers: bool = False, pods: bool = False, one_of: i
     write_kubeconfig(kubeconfig, plane.server, authority.pair().cert, admin)
     # There is no endpoint to publish: a loopback address means something else in every pod.
     server = components.apiserver(
-        plane, kubernetes, "--endpoint-reconciler-type=none", f"--apiserver-count={one_of}"
+        plane, built, "--endpoint-reconciler-type=none", f"--apiserver-count={one_of}"
     )
-    started = [components.etcd(plane, etcd), server]
+    started = [components.etcd(plane, built), server]
     _launch(started)
     _wait(started)
     if controllers:
         names = [*CONTROLLERS, *(["job-controller"] if pods else [])]
         flags = [f"--controllers={','.join(names)}", *(UNLIMITED_RATE_FLAGS if pods else [])]
-        manager = components.controller_manager(plane, kubernetes, kubeconfig, *flags)
+        manager = components.controller_manager(plane, built, kubeconfig, *flags)
         _launch([manager])
         _wait([*started, manager])
     return kubeconfig

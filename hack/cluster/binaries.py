@@ -1,7 +1,8 @@
-"""Programs built from the Go modules in hack/binaries, and cached.
+"""The programs of the test cluster, built from the Go module in hack/binaries and cached.
 
-A cache entry is named after its module's files and build flags. It is built beside its place and renamed when it is
-complete, so an interruption leaves nothing that could be taken for complete.
+One module has one version of each library, so what several programs have in common is compiled once. A cache entry is
+named after the module's files and the build's flags. It is built beside its place and renamed when it is complete, so
+an interruption leaves nothing that could be taken for complete.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from hack.cluster import go_builds
@@ -19,82 +18,74 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.paths import cache, hold_lock, say
 from hack.paths import ROOT
 
-MODULES = ROOT / "hack" / "binaries"
+MODULE = ROOT / "hack" / "binaries"
+PACKAGES = ("tool", "./...")
+"""What go.mod names as its tools, and the programs that are here since their projects' own would be larger."""
 
+MINUTES = 7
+"""How long a build takes on two cores with nothing cached."""
 
-@dataclass(frozen=True)
-class Tool:
-    """One module and what is built from it.
-
-    :param package: `tool` for what go.mod names as its tools.
-    :param minutes: how long a build takes on two cores with nothing cached.
-    :param version_of: the required module whose version the programs report.
-    :param stamps: linker variables; `{version}`, `{major}` and `{minor}` are filled in.
-    :param rename: programs whose name go build does not get right.
-    """
-
-    name: str
-    package: str = "tool"
-    minutes: float = 0.5
-    version_of: str = ""
-    stamps: tuple[str, ...] = ()
-    rename: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def module(self) -> Path:
-        return MODULES / self.name
-
+KUBERNETES_PROCESSES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+)
+"""Names of the one program `kubernetes`, which is the process that it is called."""
 
 _KUBERNETES_STAMPS = tuple(
     f"{package}.{variable}"
     for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     for variable in ("gitVersion={version}", "gitMajor={major}", "gitMinor={minor}", "gitTreeState=clean")
 )
-TOOLS = {
-    tool.name: tool
-    for tool in (
-        Tool("etcd", minutes=1, rename=(("server", "etcd"),)),
-        Tool("kubernetes", minutes=8, version_of="k8s.io/kubernetes", stamps=_KUBERNETES_STAMPS),
-        Tool(
-            "kube-router",
-            minutes=1.5,
-            version_of="github.com/cloudnativelabs/kube-router/v2",
-            stamps=("github.com/cloudnativelabs/kube-router/v2/pkg/version.Version={version}",),
-        ),
-        Tool("coredns", minutes=2),
-        Tool(
-            "helm",
-            minutes=2,
-            version_of="helm.sh/helm/v4",
-            stamps=("helm.sh/helm/v4/internal/version.version={version}",),
-        ),
-        Tool("pause", package=".", minutes=0.2),
-    )
+STAMPS = {
+    "k8s.io/kubernetes": _KUBERNETES_STAMPS,
+    "github.com/cloudnativelabs/kube-router/v2": (
+        "github.com/cloudnativelabs/kube-router/v2/pkg/version.Version={version}",
+    ),
+    "helm.sh/helm/v4": ("helm.sh/helm/v4/internal/version.version={version}",),
 }
+"""Module -> linker variables for its version, which a plain `go build` does not stamp."""
 
 
-def programs(name: str) -> Path:
-    """The directory with a tool's programs, built first when they are not in the cache.
+def programs() -> Path:
+    """The directory with all programs, built first when they are not in the cache.
 
     :raises ClusterError: when the build fails, with the compiler's last lines.
     """
-    tool = TOOLS[name]
-    directory = _directory(tool)
+    flags = build_flags()
+    directory = cache() / "binaries" / f"programs-{key(MODULE, flags)}"
     if directory.is_dir():
         return directory
     with hold_lock(cache() / "binaries" / ".lock", "builds programs"):
         if not directory.is_dir():
-            _build(tool, directory)
+            _build(flags, directory)
     return directory
 
 
-def linker_flags(tool: Tool) -> str:
-    """Stripped, with the versions that go.mod requires, which a plain `go build` does not stamp."""
+def build_flags() -> list[str]:
+    """Flags of `go build`: no debugging information, and packages beside each other rather than parts of one, both of
+    which save work.
+    """
+    return [
+        "-mod=readonly",
+        "-trimpath",
+        "-buildvcs=false",
+        "-gcflags=all=-dwarf=false -c=1",
+        "-ldflags",
+        linker_flags(),
+    ]
+
+
+def linker_flags() -> str:
+    """Stripped, with the versions that go.mod requires."""
+    go_mod = (MODULE / "go.mod").read_text()
     words = ["-s", "-w"]
-    if tool.version_of:
-        version = required_version((tool.module / "go.mod").read_text(), tool.version_of)
+    for module, stamps in STAMPS.items():
+        version = required_version(go_mod, module)
         major, minor = version.lstrip("v").split(".")[:2]
-        for stamp in tool.stamps:
+        for stamp in stamps:
             words += ["-X", stamp.format(version=version, major=major, minor=minor)]
     return " ".join(words)
 
@@ -113,37 +104,21 @@ def required_version(go_mod: str, module: str) -> str:
 def key(module: Path, flags: list[str]) -> str:
     """16 hexadecimal digits over a module's files and its build flags."""
     digest = hashlib.sha256(repr(flags).encode())
-    for path in sorted(module.iterdir()):
-        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    for path in sorted(path for path in module.rglob("*") if path.is_file()):
+        digest.update(f"\0{path.relative_to(module)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def announce(names: Collection[str]) -> None:
-    """Say which programs have to be built, and how long that takes."""
-    missing = [name for name in names if not _directory(TOOLS[name]).is_dir()]
-    if missing:
-        minutes = sum(TOOLS[name].minutes for name in missing)
-        say(f"{len(missing)} of {len(names)} programs are not in the cache: {', '.join(missing)}")
-        say(f"to build them takes about {minutes:.0f} minutes of two cores, once")
-
-
-def _flags(tool: Tool) -> list[str]:
-    return ["-mod=readonly", "-trimpath", "-ldflags", linker_flags(tool)]
-
-
-def _directory(tool: Tool) -> Path:
-    return cache() / "binaries" / f"{tool.name}-{key(tool.module, _flags(tool))}"
-
-
-def _build(tool: Tool, directory: Path) -> None:
+def _build(flags: list[str], directory: Path) -> None:
     for stale in directory.parent.glob(".new-*"):
         shutil.rmtree(stale)
-    fresh = directory.parent / f".new-{tool.name}"
+    fresh = directory.parent / ".new-programs"
     fresh.mkdir()
-    say(f"building {tool.name}: about {tool.minutes:g} min on two cores when nothing is cached")
+    say(f"building the cluster's programs, once: about {MINUTES} min on two cores when nothing is cached")
     began = time.monotonic()
-    go_builds.build(tool.name, tool.module, tool.package, _flags(tool), into=fresh)
-    for built, wanted in tool.rename:
-        (fresh / built).rename(fresh / wanted)
+    go_builds.build("programs", MODULE, PACKAGES, flags, into=fresh)
+    (fresh / "server").rename(fresh / "etcd")
+    for name in KUBERNETES_PROCESSES:
+        (fresh / name).hardlink_to(fresh / "kubernetes")
     fresh.rename(directory)
-    say(f"built {tool.name} in {time.monotonic() - began:.0f} s into {directory}")
+    say(f"built the programs in {time.monotonic() - began:.0f} s into {directory}")

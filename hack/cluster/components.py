@@ -136,16 +136,14 @@ NODE_PLANE = ControlPlane(OWNER, STATE, ADDRESS, 6443, 12379, 12380, 10257)
 
 @dataclass(frozen=True)
 class Node:
-    """All components of the one-node cluster, from the programs' directories."""
+    """All components of the one-node cluster, from the programs' directory."""
 
-    etcd_programs: Path
-    kubernetes: Path
-    kube_router: Path
+    programs: Path
     containerd_config: Path
     python: str
 
     def etcd(self) -> Component:
-        return etcd(NODE_PLANE, self.etcd_programs)
+        return etcd(NODE_PLANE, self.programs)
 
     def containerd(self) -> Component:
         return NODE_PLANE.component("containerd", ["containerd", f"--config={self.containerd_config}"])
@@ -154,7 +152,7 @@ class Node:
         pki = NODE_PLANE.pki
         return apiserver(
             NODE_PLANE,
-            self.kubernetes,
+            self.programs,
             f"--kubelet-certificate-authority={pki}/ca.crt",
             f"--kubelet-client-certificate={pki}/kubelet-client.crt",
             f"--kubelet-client-key={pki}/kubelet-client.key",
@@ -168,7 +166,7 @@ class Node:
         return [
             controller_manager(
                 NODE_PLANE,
-                self.kubernetes,
+                self.programs,
                 kubeconfig("kube-controller-manager"),
                 f"--cluster-signing-cert-file={pki}/ca.crt",
                 f"--cluster-signing-key-file={pki}/ca.key",
@@ -179,7 +177,7 @@ class Node:
             component(
                 "kube-scheduler",
                 [
-                    f"{self.kubernetes}/kube-scheduler",
+                    f"{self.programs}/kube-scheduler",
                     f"--kubeconfig={kubeconfig('kube-scheduler')}",
                     "--bind-address=127.0.0.1",
                     "--leader-elect=false",
@@ -189,7 +187,7 @@ class Node:
             component(
                 "kubelet",
                 [
-                    f"{self.kubernetes}/kubelet",
+                    f"{self.programs}/kubelet",
                     f"--config={STATE}/kubelet.yaml",
                     f"--kubeconfig={kubeconfig('kubelet')}",
                     f"--root-dir={STATE}/kubelet",
@@ -200,7 +198,7 @@ class Node:
             ),
             component(
                 "kube-proxy",
-                [f"{self.kubernetes}/kube-proxy", f"--config={STATE}/kube-proxy.yaml"],
+                [f"{self.programs}/kube-proxy", f"--config={STATE}/kube-proxy.yaml"],
                 "http://127.0.0.1:10256/healthz",
             ),
             component("local-volumes", [self.python, "-m", "hack.cluster.storage"]),
@@ -209,15 +207,10 @@ class Node:
     def network_policies(self) -> Component:
         """kube-router as the enforcer of NetworkPolicies and nothing else; it needs the Node object."""
         command = [
-            f"{self.kube_router}/kube-router",
+            f"{self.programs}/kube-router",
             f"--kubeconfig={kubeconfig('admin')}",
             f"--hostname-override={NODE}",
             f"--service-cluster-ip-range={SERVICES}",
-            "--run-firewall=true",
-            "--run-router=false",
-            "--run-service-proxy=false",
-            "--run-loadbalancer=false",
-            "--enable-cni=false",
             "--iptables-sync-period=30s",
         ]
         return NODE_PLANE.component("kube-router", command, "http://127.0.0.1:20244/healthz")

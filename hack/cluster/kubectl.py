@@ -40,7 +40,7 @@ class Kubectl:
     @property
     def program(self) -> Path:
         """Path of the kubectl executable."""
-        return programs("kubernetes") / "kubectl"
+        return programs() / "kubectl"
 
     def as_service_account(self, namespace: str, name: str) -> Kubectl:
         """Access to the cluster as a service account, which kubectl impersonates."""

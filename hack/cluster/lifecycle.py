@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from hack.cluster import addons, machine, network, packages, processes, runtime
-from hack.cluster.binaries import TOOLS, announce, programs
+from hack.cluster.binaries import programs
 from hack.cluster.certificates import write_control_plane, write_kubeconfig, write_private
 from hack.cluster.client import Client, healthy
 from hack.cluster.components import (
@@ -62,11 +62,10 @@ def start_cluster() -> None:
             say(f"already up; KUBECONFIG={KUBECONFIG}")
             return
         packages.ensure(*packages.NODE_COMMANDS)
-        announce(TOOLS)
-        tools = {name: programs(name) for name in TOOLS}
+        built = programs()
         _take_down()
         began = time.monotonic()
-        _start(tools)
+        _start(built)
         say(f"up in {time.monotonic() - began:.0f} s; KUBECONFIG={KUBECONFIG} PATH={STATE}/bin:$PATH")
 
 
@@ -94,17 +93,17 @@ def is_healthy() -> bool:
         return False
 
 
-def _start(tools: dict[str, Path]) -> None:
+def _start(built: Path) -> None:
     _refuse_second_kubernetes()
     before = machine.record()
     resolv_conf, forward = network.resolv_conf(RESOLV_CONFS)
-    pause, coredns = tools["pause"] / "pause", tools["coredns"] / "coredns"
-    _write_files(tools, resolv_conf)
+    pause, coredns = built / "pause", built / "coredns"
+    _write_files(built, resolv_conf)
     runtime.write_configuration(Path(before.store), runtime.image_name(pause))
     machine.make_cgroup()
     machine.allow_watchers()
     network.set_up()
-    node = Node(tools["etcd"], tools["kubernetes"], tools["kube-router"], runtime.CONFIG, sys.executable)
+    node = Node(built, runtime.CONFIG, sys.executable)
 
     say("starting etcd, kube-apiserver and containerd")
     first = [node.etcd(), node.apiserver(), node.containerd()]
@@ -117,9 +116,7 @@ def _start(tools: dict[str, Path]) -> None:
     say("starting the node")
     everything = [*first, *node.followers()]
     _launch(everything[len(first) :])
-    addons.apply(
-        tools["kubernetes"] / "kubectl", addons.manifests(runtime.image_name(coredns), forward=forward)
-    )
+    addons.apply(built / "kubectl", addons.manifests(runtime.image_name(coredns), forward=forward))
     client = Client(NODE_PLANE.server, NODE_PLANE.pki)
     _wait(lambda: client.get(addons.NODE_PATH) is not None, f"node {NODE}", 60, everything)
     addons.advertise_gpus(client)
@@ -133,7 +130,7 @@ def _start(tools: dict[str, Path]) -> None:
     COMPLETION_FILE.write_text(json.dumps({"components": {c.name: c.health for c in everything}}, indent=2))
 
 
-def _write_files(tools: dict[str, Path], resolv_conf: Path) -> None:
+def _write_files(built: Path, resolv_conf: Path) -> None:
     names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", f"kubernetes.default.svc.{DOMAIN}"]
     authority = write_control_plane(NODE_PLANE.pki, [*names, API_ADDRESS, ADDRESS])
     authority.issue(f"system:node:{NODE}", addresses=[NODE, ADDRESS]).write(NODE_PLANE.pki, "kubelet")
@@ -153,8 +150,8 @@ def _write_files(tools: dict[str, Path], resolv_conf: Path) -> None:
     write_private(STATE / "kube-proxy.yaml", yaml.safe_dump(kube_proxy_configuration()).encode())
     for directory in (PODS_LOGS, VOLUMES, STATE / "bin"):
         directory.mkdir(exist_ok=True)
-    for program in (tools["kubernetes"] / "kubectl", tools["helm"] / "helm"):
-        (STATE / "bin" / program.name).symlink_to(program)
+    for program in ("kubectl", "helm"):
+        (STATE / "bin" / program).symlink_to(built / program)
 
 
 def _launch(components: Iterable[Component]) -> None:

@@ -136,8 +136,7 @@ def own_operator(installed_operator: Namespace) -> Iterator[Namespace]:
 @pytest.fixture
 def terminal(terminal: Terminal) -> Terminal:
     """A checkout's terminal with the cluster's programs and kubeconfig, as docs/cluster.md sets them."""
-    path = [str(programs(tool)) for tool in ("helm", "kubernetes")]
-    terminal.environment["PATH"] = os.pathsep.join([*path, terminal.environment["PATH"]])
+    terminal.environment["PATH"] = os.pathsep.join([str(programs()), terminal.environment["PATH"]])
     terminal.environment["KUBECONFIG"] = str(KUBECONFIG)
     return terminal
 

@@ -76,7 +76,7 @@ def test_what_a_person_types_first(kubectl: Kubectl, terminal: Terminal) -> None
 def test_an_image_of_one_s_own_starts_without_a_registry(namespace: Namespace, terminal: Terminal) -> None:
     load, names = terminal.commands
     image = "registry.example/scans-trainer:1.0"
-    write_image(terminal.folder / "scans.tar", image, programs("pause") / "pause")
+    write_image(terminal.folder / "scans.tar", image, programs() / "pause")
     try:
         terminal.type(load)
         assert image in terminal.type(names).split()

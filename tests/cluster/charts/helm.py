@@ -51,7 +51,7 @@ class Helm:
 
         :raises HelmError: when it fails.
         """
-        command = [*self.within, str(programs("helm") / "helm"), *arguments]
+        command = [*self.within, str(programs() / "helm"), *arguments]
         if self.kubeconfig is not None:
             command += ["--kubeconfig", str(self.kubeconfig)]
         if values is not None:

@@ -283,7 +283,7 @@ def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_dema
 
 
 def _kustomized_objects(folder: Path = ROOT / "manifests") -> list[Object]:
-    command = [str(programs("kubernetes") / "kubectl"), "kustomize", str(folder)]
+    command = [str(programs() / "kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 

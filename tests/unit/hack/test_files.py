@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import ssl
 import tarfile
 import tomllib
@@ -79,18 +80,38 @@ def test_the_add_ons_are_manifests_with_everything_filled_in(forward: bool) -> N
 
 def test_a_cache_key_changes_with_files_and_flags(tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text("module a")
-    first = binaries.key(tmp_path, ["-trimpath"])
-    assert first == binaries.key(tmp_path, ["-trimpath"])
-    assert first != binaries.key(tmp_path, [])
+    keys = [binaries.key(tmp_path, ["-trimpath"]), binaries.key(tmp_path, [])]
+    assert binaries.key(tmp_path, ["-trimpath"]) == keys[0]
     (tmp_path / "go.sum").write_text("")
-    assert first != binaries.key(tmp_path, ["-trimpath"])
+    keys.append(binaries.key(tmp_path, ["-trimpath"]))
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "main.go").write_text("package main")
+    keys.append(binaries.key(tmp_path, ["-trimpath"]))
+    (tmp_path / "program").rename(tmp_path / "other")
+    keys.append(binaries.key(tmp_path, ["-trimpath"]))
+    assert len(set(keys)) == 5
 
 
 def test_versions_come_from_go_mod() -> None:
-    assert "version.gitVersion=v1.36." in binaries.linker_flags(binaries.TOOLS["kubernetes"])
+    flags = binaries.linker_flags()
+    assert "k8s.io/component-base/version.gitVersion=v1.36." in flags
+    assert "helm.sh/helm/v4/internal/version.version=v4." in flags
     assert binaries.required_version("require a.b/c/v2 v2.1.0", "a.b/c/v2") == "v2.1.0"
     with pytest.raises(ClusterError, match=r"does not require a\.b/c;"):
         binaries.required_version("\ta.b/c/v2 v2.1.0\n", "a.b/c")
+
+
+def test_each_process_of_kubernetes_is_a_name_that_the_program_knows() -> None:
+    text = (binaries.MODULE / "kubernetes" / "main.go").read_text()
+    assert tuple(sorted(re.findall(r'case "(\S+)":', text))) == binaries.KUBERNETES_PROCESSES
+
+
+def test_the_cluster_s_dns_has_the_plugins_that_its_configuration_names() -> None:
+    """One that it lacks would be an error at its start, one too many costs work in every build."""
+    manifests = yaml.safe_load_all(addons.manifests("localhost/coredns:1", forward=True))
+    corefile = next(item for item in manifests if item["kind"] == "ConfigMap")["data"]["Corefile"]
+    text = (binaries.MODULE / "coredns" / "main.go").read_text()
+    assert set(re.findall(r"/plugin/(\w+)", text)) == set(re.findall(r"^ {4}(\w+)", corefile, re.MULTILINE))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +151,7 @@ def test_a_build_says_how_much_of_it_there_is(
     (tmp_path / "go.mod").write_text("module a\n\nrequire (\n\ta.b/c v1.0.0\n\td.e/f v2.0.0 // indirect\n)\n")
     monkeypatch.setattr(go_builds, "find_go", lambda: go)
     monkeypatch.setattr(go_builds, "REPORT_SECONDS", 0.05)
-    go_builds.build("tool", tmp_path, ".", [], into=tmp_path)
+    go_builds.build("tool", tmp_path, ["."], [], into=tmp_path)
     printed = capsys.readouterr()
     assert "tool: 2 of 3 packages compiled" in printed.out + printed.err
     assert go_builds.required_modules(tmp_path) == 2
@@ -145,4 +166,4 @@ def test_a_build_that_fails_shows_the_compiler_s_last_lines(
     (tmp_path / "go.mod").write_text("module a\n")
     monkeypatch.setattr(go_builds, "find_go", lambda: go)
     with pytest.raises(ClusterError, match=r"go list` in .* failed:\nmain\.go:3: undefined: x"):
-        go_builds.build("tool", tmp_path, ".", [], into=tmp_path)
+        go_builds.build("tool", tmp_path, ["."], [], into=tmp_path)

@@ -1,3 +1,0 @@
-module fedsilo.io/hack/pause
-
-go 1.26.0
