@@ -13,7 +13,7 @@ from datetime import datetime
 from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo_operator.diagnosis.outcome import last_termination
-from fedsilo_operator.diagnosis.patience import PendingDiagnosis, first_seen, last_seen
+from fedsilo_operator.diagnosis.patience import ROOM_PATIENCE, PendingDiagnosis, first_seen, last_seen
 from fedsilo_operator.diagnosis.pending import pending_diagnosis
 from fedsilo_operator.diagnosis.pods import (
     PodCondition,
@@ -106,7 +106,9 @@ def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) 
     elif is_of_limit_range(message):
         remedy = limit_range_remedy(ref_of(job).namespace, what_to_do(job, "resources"))
     text = f"The cluster refuses the {component(job)}'s pod: {sentence(message)} {remedy}"
-    return PendingDiagnosis.of(Diagnosis(Reason.POD_REFUSED, text), max(first_seen(reported), newest))
+    return PendingDiagnosis.of(
+        Diagnosis(Reason.POD_REFUSED, text), max(first_seen(reported), newest), ROOM_PATIENCE
+    )
 
 
 def _failed_before(job: Object, pods: Sequence[Object]) -> Diagnosis | None:

@@ -9,11 +9,13 @@ from datetime import datetime, timedelta
 from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import parse_timestamp
-from fedsilo_operator.reasons import Reason
+
+ROOM_PATIENCE = timedelta(seconds=4)
+"""Time for room that another pod is about to leave, on a node or in a quota."""
 
 PATIENCE = timedelta(seconds=10)
-"""Time for a Secret or ConfigMap that is made with its pod, a volume that is being attached, a node's network, and room
-that another pod is about to leave: a kubelet tries a mount five times meanwhile."""
+"""Time for a Secret or ConfigMap that is made with its pod, a volume that is being attached, and a node's network: a
+kubelet tries a mount five times meanwhile."""
 
 PULL_PATIENCE = timedelta(seconds=30)
 """Time for a second try of an image: a kubelet waits 10 s after the first, and comes to it when it looks at the pod."""
@@ -24,22 +26,23 @@ class PendingDiagnosis:
     """What keeps a pod pending, and may yet pass by itself.
 
     :param first_said: when scheduler, kubelet or Job controller said so for the first time.
+    :param patience: time in which it may pass; none where waiting cannot help.
     """
 
     diagnosis: Diagnosis
     first_said: datetime
+    patience: timedelta
 
     @classmethod
-    def of(cls, diagnosis: Diagnosis, first_said: str) -> PendingDiagnosis:
+    def of(cls, diagnosis: Diagnosis, first_said: str, patience: timedelta = PATIENCE) -> PendingDiagnosis:
         """The diagnosis of what was first said at this time, as Kubernetes writes it."""
-        return cls(diagnosis, parse_timestamp(first_said))
+        return cls(diagnosis, parse_timestamp(first_said), patience)
 
     def seconds_left(self, now: datetime) -> float:
-        """Seconds until it has lasted so long that somebody is told; none where waiting cannot help."""
+        """Seconds until it has lasted so long that somebody is told."""
         if self.diagnosis.permanent:
             return 0.0
-        patience = PULL_PATIENCE if self.diagnosis.reason == Reason.IMAGE_NOT_FOUND else PATIENCE
-        return max(0.0, (self.first_said + patience - now).total_seconds())
+        return max(0.0, (self.first_said + self.patience - now).total_seconds())
 
 
 def first_seen(events: Iterable[Object]) -> str:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, condition, holds
-from fedsilo_operator.diagnosis.patience import PendingDiagnosis, first_seen, last_seen
+from fedsilo_operator.diagnosis.patience import (
+    PATIENCE,
+    PULL_PATIENCE,
+    ROOM_PATIENCE,
+    PendingDiagnosis,
+    first_seen,
+    last_seen,
+)
 from fedsilo_operator.diagnosis.pods import PodCondition, begins, component, creation_time, sentence, state
 from fedsilo_operator.diagnosis.remedies import CHECK, REMEDIES, what_to_do
 from fedsilo_operator.objects import ref_of
@@ -16,6 +24,9 @@ from fedsilo_operator.reasons import Reason
 _PULL = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 _CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 _MOUNT = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+
+_NO_SUCH_IMAGE = ("not found", "manifest unknown", "does not exist")
+"""What registries answer, as runtimes pass it on, where an image's name is wrong."""
 
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 """The scheduler's message about a claim that does not exist."""
@@ -32,10 +43,13 @@ def pending_diagnosis(job: Object, pod: Object, events: Sequence[Object]) -> Pen
     scheduled = condition(pod, PodCondition.SCHEDULED) or {}
     if scheduled.get("reason") == "Unschedulable":
         found = _unschedulable(job, pod, str(scheduled.get("message") or "no node fits"))
-        return PendingDiagnosis.of(found, scheduled.get("lastTransitionTime") or creation_time(pod))
+        return PendingDiagnosis.of(
+            found, scheduled.get("lastTransitionTime") or creation_time(pod), ROOM_PATIENCE
+        )
     if (found_container := _container_diagnosis(job, pod)) is not None:
         failed = [event for event in events if event.get("reason") == "Failed"]
-        return PendingDiagnosis.of(found_container, first_seen(failed) or creation_time(pod))
+        patience = _container_patience(state(pod)["waiting"])
+        return PendingDiagnosis.of(found_container, first_seen(failed) or creation_time(pod), patience)
     # A kubelet's Events stay after what they say is over, as when a volume is mounted and an image is being pulled.
     if holds(pod, PodCondition.SANDBOX_READY):
         return None
@@ -63,6 +77,14 @@ def _container_diagnosis(job: Object, pod: Object) -> Diagnosis | None:
     if reason in _CREATE:
         return _not_started(job, message or reason, CHECK if begins(pod) else component(job))
     return None
+
+
+def _container_patience(waiting: Mapping[str, str]) -> timedelta:
+    """How long trouble of a container may take to pass: a registry that has no such image will not have it soon."""
+    if waiting["reason"] not in _PULL:
+        return PATIENCE
+    message = waiting.get("message", "").lower()
+    return timedelta(0) if any(answer in message for answer in _NO_SUCH_IMAGE) else PULL_PATIENCE
 
 
 def _no_sandbox(job: Object, pod: Object, message: str) -> Diagnosis:

@@ -30,7 +30,7 @@ def time_at(clock: str) -> datetime:
 LASTING = {
     "no room while another pod leaves": (
         Case("Unschedulable", [pod(**unscheduled_status("no node", since="12:00:30"))]),
-        "12:00:40",
+        "12:00:34",
     ),
     "no room, and a scheduler that does not say since when": (
         Case(
@@ -42,10 +42,10 @@ LASTING = {
                 )
             ],
         ),
-        "12:00:10",
+        "12:00:04",
     ),
-    "no image, from the first second": (
-        Case("ImageNotFound", [pod(**waiting("ErrImagePull", "not found"))]),
+    "no registry, from the first second": (
+        Case("ImageNotFound", [pod(**waiting("ErrImagePull", "dial tcp: i/o timeout"))]),
         "12:00:30",
     ),
     "no image, after a pull of five minutes": (
@@ -66,7 +66,7 @@ LASTING = {
     ),
     "a quota that another pod is about to leave": (
         Case("PodRefused", [], [event("FailedCreate", "Error creating: exceeded quota", uid=JOB_UID)]),
-        "12:00:11",
+        "12:00:05",
     ),
     "a quota that was full before, and is again": (
         Case(
@@ -74,7 +74,7 @@ LASTING = {
             [pod(made="12:00:50", phase="Succeeded")],
             [event("FailedCreate", "Error creating: exceeded quota", uid=JOB_UID)],
         ),
-        "12:01:00",
+        "12:00:54",
     ),
 }
 
@@ -97,11 +97,26 @@ def test_what_waiting_cannot_mend_is_told_at_once() -> None:
     assert found.permanent
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'failed to resolve reference "hub.example/a:1": hub.example/a:1: not found',
+        "reading manifest 1 in hub.example/a: manifest unknown",
+        "pull access denied, repository does not exist or may require authorization",
+    ],
+)
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
+def test_an_image_that_a_registry_does_not_have_is_told_at_once(reason: str, answer: str) -> None:
+    found = diagnose(job(), [pod(**waiting(reason, answer))], [], time_at("12:00:00")).diagnosis
+    assert found is not None
+    assert (found.reason, found.permanent) == (Reason.IMAGE_NOT_FOUND, False)
+
+
 def test_meanwhile_the_crash_before_is_what_is_told() -> None:
     pods = [pod(uid="first", made="11:59:00", **ended_status(1)), pod(**unscheduled_status("no node"))]
-    found = diagnose(job(failed=1), pods, [], time_at("12:00:05"))
+    found = diagnose(job(failed=1), pods, [], time_at("12:00:01"))
     assert found.diagnosis is not None
-    assert (found.diagnosis.reason, found.patience_seconds) == (Reason.RESTARTING, 5)
+    assert (found.diagnosis.reason, found.patience_seconds) == (Reason.RESTARTING, 3)
 
 
 def test_a_mount_that_has_succeeded_since_is_no_trouble_while_the_image_is_pulled() -> None:

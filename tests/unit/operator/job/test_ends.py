@@ -196,7 +196,7 @@ def test_what_hinders_the_aggregator_is_reported_and_checked_again() -> None:
     harness = JobHarness().start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
-    harness.pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
+    harness.pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "dial tcp: i/o timeout"})
     harness.now += PULL_PATIENCE
     harness.settle()
     status, reason, message = harness.condition("Running") or ("", "", "")
