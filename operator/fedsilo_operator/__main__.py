@@ -65,6 +65,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--guard-no-proxy", default="", metavar="HOSTS", help="what guards reach without it, as in NO_PROXY"
     )
     parser.add_argument(
+        "--job-priority-class",
+        metavar="NAME",
+        help="PriorityClass of pods for which neither job nor Silo names one (default: the cluster's)",
+    )
+    parser.add_argument(
         "--dashboard-port", type=int, default=0, help="port of the dashboard, on 127.0.0.1 (default: none)"
     )
     parser.add_argument(
@@ -152,6 +157,7 @@ async def _operate(args: argparse.Namespace) -> None:
             api_server_ports=args.api_server_ports,
             metrics_from=args.metrics_from,
             user=PLATFORMS[args.platform],
+            priority_class=args.job_priority_class,
             gateway=args.gateway,
             outside=OutsideSettings(
                 proxy=args.guard_proxy,

@@ -44,6 +44,7 @@ class SiloSettings:
     :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
         aggregators nor guards serve any.
     :param user: user and group of all pods' processes and volumes; None where the platform assigns them.
+    :param priority_class: PriorityClass of pods for which neither job nor Silo names one; None for the cluster's own.
     :param follows_hub: whether a hub has the keys of the Silos, and takes each next one before it is used.
     """
 
@@ -52,6 +53,7 @@ class SiloSettings:
     metrics_from: Mapping[str, str] | None = None
     outside: OutsideSettings = OutsideSettings()
     user: int | None = USER
+    priority_class: str | None = None
     follows_hub: bool = False
 
 

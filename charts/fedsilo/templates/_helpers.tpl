@@ -47,16 +47,21 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* By which pods may run on nodes. Takes the values of these pods. */ -}}
+{{- /* Name of a PriorityClass. Takes the chart's context, the value that names one, and the release's own class. */ -}}
+{{- define "fedsilo.priority" -}}
+{{- .named | default (ternary .own "" .context.Values.priorityClasses.create) -}}
+{{- end }}
+
+{{- /* By which pods may run on nodes. Takes the chart's context and the values of these pods. */ -}}
 {{- define "fedsilo.pod.nodes" -}}
-{{- with .priorityClassName }}
+{{- with include "fedsilo.priority" (dict "context" .context "named" .pods.priorityClassName "own" "fedsilo-control-plane") }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .nodeSelector }}
+{{- with .pods.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- with .pods.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

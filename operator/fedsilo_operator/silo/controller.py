@@ -14,7 +14,7 @@ from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, needs_events
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS, JobCondition, coalesce_delay
-from fedsilo_operator.names import LEDGERS, SIGNING_KEY
+from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
     AGENT,
     CLAIM,
@@ -44,10 +44,8 @@ from fedsilo_operator.silo import key_secret, remote, signing_key, succession
 from fedsilo_operator.silo.budgets import has_budgets, observe_budgets
 from fedsilo_operator.silo.observe import AgentObservation, observe
 from fedsilo_operator.silo.reconcile import reconcile
-from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
+from fedsilo_operator.workloads.agent import CHILD_SELECTOR, GUARD, TRAINER
 from fedsilo_operator.workloads.suspension import is_suspended
-
-CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER},{LEDGERS})"
 
 
 class SiloController:

@@ -17,7 +17,7 @@ from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo, SiloAgentTemplate
 from fedsilo.silo.configuration import configuration, current_policy
 from fedsilo.silo.volume import Volume
-from fedsilo_operator.names import SIGNING_KEY, agent_labels, ledgers_labels, ledgers_name
+from fedsilo_operator.names import LEDGERS, SIGNING_KEY, agent_labels, ledgers_labels, ledgers_name
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.workloads.data import dataset_mounts
@@ -51,6 +51,9 @@ from fedsilo_operator.workloads.template import (
 from fedsilo_operator.workloads.way_out import authorities, way_out
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
+CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER},{LEDGERS})"
+"""Selects what agents have: the two controllers that follow their pods share one watch."""
+
 
 POLICY = "policy"
 """The ConfigMap of the policy as it is now."""
@@ -320,7 +323,7 @@ def _job(
     template = parsed.silo.spec.agent
     asked = parsed.agent.spec.job.spec.agents.pod_template
     given, annotations = merged_metadata(None if asked is None else asked.metadata, template.pods.metadata)
-    extra |= node_fields(template.pods)
+    extra |= node_fields(template.pods, settings.priority_class)
     if template.image_pull_secrets:
         extra["imagePullSecrets"] = references(template.image_pull_secrets)
     if template.runtime_class_name is not None:

@@ -292,7 +292,7 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
     )
     secrets = references(spec.image_pull_secrets or ())
     template = spec.pod_template or PodTemplate()
-    extra = node_fields(template) | placement_fields(template)
+    extra = node_fields(template, settings.priority_class) | placement_fields(template)
     if secrets:
         extra["imagePullSecrets"] = secrets
     labels, annotations = merged_metadata(template.metadata)

@@ -35,15 +35,18 @@ def merged_metadata(*given: PodMetadata | None) -> tuple[dict[str, str], dict[st
     return labels, annotations
 
 
-def node_fields(template: PodTemplate) -> dict[str, Any]:
-    """Fields of a pod by which it may run on a node, whatever it runs beside."""
+def node_fields(template: PodTemplate, priority_class: str | None) -> dict[str, Any]:
+    """Fields of a pod by which it may run on a node, whatever it runs beside.
+
+    :param priority_class: PriorityClass where the template names none; None for the cluster's default.
+    """
     fields: dict[str, Any] = {}
     if template.node_selector:
         fields["nodeSelector"] = dict(template.node_selector)
     if template.tolerations:
         fields["tolerations"] = _as_json(template.tolerations)
-    if template.priority_class_name is not None:
-        fields["priorityClassName"] = template.priority_class_name
+    if priority := template.priority_class_name or priority_class:
+        fields["priorityClassName"] = priority
     return fields
 
 

@@ -38,6 +38,8 @@ FULL_VALUES: dict[Path, Values] = {
         "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
         "imagePullSecrets": ["one", "two"],
         "jobNamespaces": ["research", "teaching"],
+        "jobPriorityClassName": "research",
+        "priorityClasses": {"create": True},
         "metrics": WATCHED_VALUES,
         "dashboard": {"tlsSecret": "certificate"},
         "crds": {"keep": False},

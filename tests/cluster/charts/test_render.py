@@ -288,6 +288,26 @@ def _kustomized_objects(folder: Path = ROOT / "manifests") -> list[Object]:
     return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
+@pytest.mark.parametrize("named", ["", "research"])
+def test_classes_of_its_own_are_for_what_names_no_other(named: str) -> None:
+    gateway = {"enabled": True, "url": "https://hub.example", "keySecret": "hub", "priorityClassName": named}
+    values: Values = {"priorityClassName": named, "jobPriorityClassName": named, "gateway": gateway}
+    items = render(OPERATOR, values | {"priorityClasses": {"create": True}})
+    classes = {item["metadata"]["name"]: item for item in items if item["kind"] == "PriorityClass"}
+    assert {name: item["value"] for name, item in classes.items()} == {
+        "fedsilo-control-plane": 1_000_000,
+        "fedsilo-jobs": 1_000,
+    }
+    assert classes["fedsilo-jobs"]["preemptionPolicy"] == "Never"
+    assert not any(item.get("globalDefault") for item in classes.values())
+    pods = [pod_of(item) for item in items if item["kind"] == "Deployment"]
+    assert [pod["priorityClassName"] for pod in pods] == [named or "fedsilo-control-plane"] * 2
+    assert (
+        f"--job-priority-class={named or 'fedsilo-jobs'}"
+        in pods[0]["containers"][0]["args"] + pods[1]["containers"][0]["args"]
+    )
+
+
 def _identity(item: Object) -> tuple[str, str, str]:
     metadata = item["metadata"]
     return item["kind"], metadata.get("namespace", ""), metadata["name"]

@@ -87,6 +87,8 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "proxy.noProxy": ("10.0.0.0/8", "--guard-no-proxy=10.0.0.0/8"),
         "apiServer.ports": ([8443], "--api-server-ports=8443"),
         "jobNamespaces": (["research"], "namespace: research"),
+        "jobPriorityClassName": ("batch", "--job-priority-class=batch"),
+        "priorityClasses.create": (True, "name: fedsilo-jobs"),
         "metrics.enabled": (False, ""),
         "metrics.from": ("team=watch,a.b/c=d", "--metrics-from=team=watch,a.b/c=d"),
         "metrics.interval": ("7s", "interval: 7s"),

@@ -57,6 +57,8 @@ WRONG_VALUES: dict[Path, dict[str, tuple[object, str]]] = {
         "proxy.noProxy": ("a, b", "at '/proxy/noProxy': 'a, b' does not match"),
         "apiServer.ports": ([0], "at '/apiServer/ports/0': minimum: got 0, want 1"),
         "jobNamespaces": (["A"], "at '/jobNamespaces/0': 'A' does not match"),
+        "jobPriorityClassName": ("Batch", "at '/jobPriorityClassName': 'Batch' does not match"),
+        "priorityClasses.create": ("no", "at '/priorityClasses/create': got string, want boolean"),
         "metrics.enabled": ("yes", "at '/metrics/enabled': got string, want boolean"),
         "metrics.from": ("", "at '/metrics/from': '' does not match"),
         "metrics.interval": ("30", "at '/metrics/interval': '30' does not match"),

@@ -18,6 +18,11 @@ def test_namespaces_are_named_by_their_labels(text: str, labels: dict[str, str])
     assert _arguments([*IMAGES, f"--metrics-from={text}"]).metrics_from == labels
 
 
+def test_a_priority_class_for_the_pods_of_jobs_is_optional() -> None:
+    assert _arguments([*IMAGES, "--job-priority-class=fedsilo-jobs"]).job_priority_class == "fedsilo-jobs"
+    assert _arguments(IMAGES).job_priority_class is None
+
+
 def test_by_default_nobody_may_ask() -> None:
     assert _arguments(IMAGES).metrics_from is None
 

@@ -308,6 +308,15 @@ def test_the_aggregators_template_reaches_its_job_and_pod_and_changes_nothing_el
     assert after["spec"]["template"]["spec"] == before["spec"]["template"]["spec"] | added
 
 
+@pytest.mark.parametrize("named", [None, "research"])
+def test_the_operators_class_is_for_an_aggregator_whose_job_names_none(named: str | None) -> None:
+    harness = JobHarness(manifest(aggregator={"podTemplate": {"priorityClassName": named}} if named else {}))
+    harness.settings = replace(SETTINGS, priority_class="fedsilo-jobs")
+    harness.start_job().run(NORTH, SOUTH)
+    harness.settle()
+    assert the(harness, JOB)["spec"]["template"]["spec"]["priorityClassName"] == (named or "fedsilo-jobs")
+
+
 def _aggregators_job(section: dict[str, Any]) -> Object:
     harness = JobHarness(manifest(aggregator=section)).start_job()
     harness.run(NORTH, SOUTH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedsilo.api.observed import Object
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo import Silo
 from fedsilo.silo.objections import objections
+from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent, guard_job, trainer_job
 from tests.pages import blocks
 from tests.unit.operator.silo.harness import SETTINGS, START, agent, job_spec, silo
@@ -45,14 +47,17 @@ OF_JOB = {"labels": {"study": "lungs", "team": "of the job"}, "annotations": {"e
 
 
 def jobs(
-    template: dict[str, Any], metadata: dict[str, Any] | None = None, policy: dict[str, Any] | None = None
+    template: dict[str, Any],
+    metadata: dict[str, Any] | None = None,
+    policy: dict[str, Any] | None = None,
+    settings: SiloSettings = SETTINGS,
 ) -> dict[str, Object]:
     asked = {} if metadata is None else {"agents": {"podTemplate": {"metadata": metadata}}}
     owner = agent(job_spec(**asked))
     parsed = ParsedAgent(
         SiloAgent.model_validate(owner), Silo.model_validate(silo(policy, template=template)), owner
     )
-    return {TRAINER: trainer_job(parsed, SETTINGS), GUARD: guard_job(parsed, SETTINGS)}
+    return {TRAINER: trainer_job(parsed, settings), GUARD: guard_job(parsed, settings)}
 
 
 def pod(job: Object) -> dict[str, Any]:
@@ -82,6 +87,15 @@ def test_both_pods_have_the_priority_and_run_on_the_nodes_of_the_template(compon
     assert made["priorityClassName"] == "research"
     assert made["nodeSelector"] == {"disk": "fast", "pool": "gpu"}
     assert [each["key"] for each in made["tolerations"]] == ["disk", "gpu"]
+
+
+@pytest.mark.parametrize("component", [TRAINER, GUARD])
+def test_the_operators_class_is_for_pods_whose_silo_names_none(component: str) -> None:
+    settings = replace(SETTINGS, priority_class="fedsilo-jobs")
+    assert pod(jobs({}, settings=settings)[component])["priorityClassName"] == "fedsilo-jobs"
+    named = jobs({"podTemplate": TEMPLATE}, settings=settings)[component]
+    assert pod(named)["priorityClassName"] == "research"
+    assert "priorityClassName" not in pod(jobs({})[component])
 
 
 @pytest.mark.parametrize("component", [TRAINER, GUARD])
