@@ -62,6 +62,8 @@ EVENT = Kind("v1", "Event", "events")
 ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NODE = Kind("v1", "Node", "nodes")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
@@ -83,6 +85,8 @@ KINDS = {
         ROLE,
         ROLE_BINDING,
         NETWORK_POLICY,
+        DISRUPTION_BUDGET,
+        NODE,
         LEASE,
         TOKEN_REVIEW,
         SUBJECT_ACCESS_REVIEW,
@@ -127,8 +131,13 @@ def is_deleted(obj: Object) -> bool:
 
 def owns(owner: Object, child: Object) -> bool:
     """Whether this very object controls the child, by its owner reference; labels can be set by anybody."""
+    return controller_uid(child) == uid_of(owner)
+
+
+def controller_uid(child: Object) -> str | None:
+    """The uid of the object that controls the child; None where none does."""
     references = child["metadata"].get("ownerReferences") or ()
-    return any(reference["uid"] == uid_of(owner) and reference.get("controller") for reference in references)
+    return next((str(reference["uid"]) for reference in references if reference.get("controller")), None)
 
 
 def is_namesakes(owner: Object, child: Object) -> bool:

@@ -240,6 +240,11 @@ annotations:
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create, patch, delete]
+{{- if not (include "fedsilo-silo.invited" .) }}
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create, patch, delete]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]

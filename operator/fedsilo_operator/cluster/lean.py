@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.objects import JOB, POD, suspend_managers
+from fedsilo_operator.objects import DISRUPTION_BUDGET, JOB, NODE, POD, suspend_managers
 
 _COMMON_FIELDS = {"metadata": frozenset({"managedFields"})}
 _OF_OTHERS = frozenset({"annotations", "finalizers", "generateName", "generation", "managedFields"})
@@ -50,9 +50,36 @@ UNREAD_FIELDS = {
             }
         ),
     },
+    DISRUPTION_BUDGET.name: {
+        "metadata": _OF_OTHERS - {"annotations", "generation"},
+        "status": frozenset(
+            {"conditions", "currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"}
+        ),
+    },
+    NODE.name: {
+        "metadata": _OF_OTHERS | {"labels"},
+        "spec": frozenset({"podCIDR", "podCIDRs", "providerID"}),
+        "status": frozenset(
+            {
+                "addresses",
+                "allocatable",
+                "capacity",
+                "conditions",
+                "config",
+                "daemonEndpoints",
+                "declaredFeatures",
+                "features",
+                "images",
+                "nodeInfo",
+                "runtimeHandlers",
+                "volumesAttached",
+                "volumesInUse",
+            }
+        ),
+    },
 }
-"""Kind -> part of the object -> fields of it, at any depth, that the operator never reads: they make up most of a Job
-or pod, and most of what the Job controller and the kubelet write into one."""
+"""Kind -> part of the object -> fields of it, at any depth, that the operator never reads: they make up most of a Job,
+pod or node, and most of what the Job controller and the kubelet write into one."""
 
 _NO_FIELDS: frozenset[str] = frozenset()
 

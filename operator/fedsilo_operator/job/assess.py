@@ -19,6 +19,7 @@ from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.job.blockers import blocker
 from fedsilo_operator.job.checks import faults, parse
 from fedsilo_operator.job.decisions import ExpectedProposal
+from fedsilo_operator.job.drains import eviction_units
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.original_spec import changed_spec, original_job
 from fedsilo_operator.job.participants import Participant, candidates, initial_participants, reports_admitted
@@ -26,7 +27,7 @@ from fedsilo_operator.job.silo_keys import silo_keys
 from fedsilo_operator.job.state import AggregatorState, JobState, Stage
 from fedsilo_operator.job.trust import read_trust
 from fedsilo_operator.messages import join_lines
-from fedsilo_operator.objects import JOB, JOB_UID, SERVICE_ACCOUNT, SILO_AGENT, is_deleted
+from fedsilo_operator.objects import DISRUPTION_BUDGET, JOB, JOB_UID, SERVICE_ACCOUNT, SILO_AGENT, is_deleted
 from fedsilo_operator.reasons import PROGRESS_REASONS, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
@@ -49,6 +50,7 @@ def assess(seen: JobObservation, settings: Settings, now: datetime) -> JobState:
         aggregator=_aggregator(seen, now),
         has_started=seen.has_started,
         suspended=bool(seen.job["spec"].get("suspend", False)),
+        budgets=tuple(seen.budgets.values()),
     )
     if is_deleted(seen.job):
         return state
@@ -108,6 +110,7 @@ def _with_silos(
         blocker=blocked,
         rejection=rejection,
         verdict_seconds=verdict,
+        units=eviction_units(seen, starting, state.aggregator, now) if seen.has_started else (),
     )
 
 
@@ -156,9 +159,10 @@ def _claim_conflict(seen: JobObservation) -> Diagnosis | None:
 
 def _rejection(seen: JobObservation) -> Diagnosis | None:
     """What the API server rejects of the job's own objects; a rejected agent concerns its silo only, unless no API
-    server takes it.
+    server takes it, and a rejected budget whoever drains nodes.
     """
-    found = [one for one in seen.rejections if one.kind != SILO_AGENT or one.diagnosis.permanent]
+    others = (SILO_AGENT, DISRUPTION_BUDGET)
+    found = [one for one in seen.rejections if one.kind not in others or one.diagnosis.permanent]
     return diagnosis_of(found)
 
 

@@ -16,6 +16,7 @@ from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.objects import (
     CLAIM,
     COMPONENT,
+    DISRUPTION_BUDGET,
     FEDERATED_JOB,
     JOB,
     JOB_NAME,
@@ -23,6 +24,7 @@ from fedsilo_operator.objects import (
     JOB_UID,
     MANAGED_BY,
     MANAGER,
+    NODE,
     POD,
     SILO_AGENT,
     SILO_KIND,
@@ -37,9 +39,12 @@ from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import Settings
+from fedsilo_operator.workloads.agent import AGENT_COMPONENT, CHILD_SELECTOR
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
+from fedsilo_operator.workloads.disruption import is_drained
 
 CHILDREN = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGGREGATOR}"
+AGENT_BUDGETS = f"{MANAGED_BY}={MANAGER},{COMPONENT}={AGENT_COMPONENT}"
 
 PROGRESS_SECONDS = 5.0
 """Longest time until a job's status says how far an agent is, while the others are elsewhere: each of its steps would
@@ -68,12 +73,16 @@ class JobController:
         self._now = now
 
     def watches(self) -> Sequence[Watch]:
-        """Watches that trigger a reconcile, of jobs, silos that they name, their agents, and aggregators' objects."""
+        """Watches that trigger a reconcile, of jobs, silos that they name, their agents, aggregators'
+        objects, and what drains concern."""
         return (
             Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
             Watch(SILO_KIND, "", self._of_silo),
             Watch(SILO_AGENT, "", _job_of, self._patience),
             *(Watch(kind, CHILDREN, _job_of, coalesce_delay) for kind in (*OWNED_KINDS, CLAIM, POD)),
+            Watch(DISRUPTION_BUDGET, AGENT_BUDGETS, _job_of),
+            Watch(NODE, "", self._of_drained_node),
+            Watch(POD, CHILD_SELECTOR, self._of_agent_pod),
         )
 
     async def reconcile(self, key: Key) -> float | None:
@@ -123,6 +132,19 @@ class JobController:
         agents = self._cache.select(SILO_AGENT, labels={JOB_UID: labels_of(after).get(JOB_UID, "")})
         together = all(status_of(agent).get("phase") == phase for agent in agents)
         return 0.0 if together else PROGRESS_SECONDS
+
+    def _of_drained_node(self, node: Object) -> Iterator[Key]:
+        """Jobs with a pod on a node that somebody empties, or has emptied."""
+        if is_drained(node):
+            name = ref_of(node).name
+            for pod in self._cache.select(POD):
+                if pod["spec"].get("nodeName") == name:
+                    yield from _job_of(pod)
+
+    def _of_agent_pod(self, pod: Object) -> Iterable[Key]:
+        """The job of a pod that leaves a drained node; what else becomes of agents' pods, the agents report."""
+        node = self._cache.get(NODE, Ref("", pod["spec"].get("nodeName", "")))
+        return _job_of(pod) if node is not None and is_drained(node) else ()
 
     def _of_silo(self, silo: Object) -> Iterator[Key]:
         """Jobs that are not over and could mean this silo."""

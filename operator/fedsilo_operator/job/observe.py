@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,13 +12,16 @@ from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.names import agent_name, aggregator_name, claim_name
 from fedsilo_operator.objects import (
+    AGENT,
     CLAIM,
     COMPONENT,
     CONFIG_MAP,
+    DISRUPTION_BUDGET,
     FEDERATED_JOB,
     JOB,
     JOB_UID,
     NETWORK_POLICY,
+    NODE,
     POD,
     ROLE,
     ROLE_BINDING,
@@ -27,6 +31,7 @@ from fedsilo_operator.objects import (
     SILO_KIND,
     Kind,
     Ref,
+    controller_uid,
     is_deleted,
     is_namesakes,
     labels_of,
@@ -36,8 +41,11 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
+from fedsilo_operator.workloads.disruption import is_drained
 
-OWNED_KINDS = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB)
+OWNED_KINDS = (
+    *(SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB, DISRUPTION_BUDGET),
+)
 """What the job owns, one of each, all of one name. Its Secret cannot be observed."""
 
 
@@ -54,6 +62,9 @@ class JobObservation:
     :param previous_pod: whether a pod of an earlier Job is still there, which may write to the volume.
     :param events: Events about the aggregator's Job and pods, as far as they matter.
     :param rejections: what the API server rejected in this very reconcile.
+    :param budgets: by namespace and name, those by which evictions ask before they move aggregator or agents.
+    :param agent_pods: pods of guards and trainers by agent.
+    :param drained_nodes: those with a pod of the job that somebody empties.
     :param other_jobs: all other jobs, where they matter: until all agents of this one run.
     """
 
@@ -67,6 +78,9 @@ class JobObservation:
     previous_pod: bool = False
     events: tuple[Object, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    budgets: Mapping[Ref, Object] = field(default_factory=dict)
+    agent_pods: Mapping[Ref, tuple[Object, ...]] = field(default_factory=dict)
+    drained_nodes: frozenset[str] = frozenset()
     other_jobs: tuple[Object, ...] = ()
 
     @property
@@ -93,7 +107,12 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
     if claim is not None and labels_of(claim).get(JOB_UID) == uid:
         mine[CLAIM] = claim
     agents = [agent for agent in cache.select(SILO_AGENT, labels={JOB_UID: uid}) if _is_ours(agent, job)]
-    pods = list(cache.select(POD, namespace=ref.namespace, labels={JOB_UID: uid, COMPONENT: AGGREGATOR}))
+    everywhere = list(cache.select(POD, labels={JOB_UID: uid}))
+    pods = [
+        pod
+        for pod in everywhere
+        if ref_of(pod).namespace == ref.namespace and labels_of(pod).get(COMPONENT) == AGGREGATOR
+    ]
     made = tuple(pod for pod in pods if JOB in mine and owns(mine[JOB], pod))
     return JobObservation(
         job=job,
@@ -104,8 +123,31 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
         claim_conflict=claim is not None and CLAIM not in mine,
         pods=made,
         previous_pod=alive([pod for pod in pods if pod not in made]),
+        budgets=_budgets(cache, uid),
+        agent_pods=_agent_pods(everywhere),
+        drained_nodes=_drained_nodes(cache, everywhere),
         other_jobs=_other_jobs(cache, job),
     )
+
+
+def _budgets(cache: Cache, uid: str) -> dict[Ref, Object]:
+    """Those of job and agents, an earlier agent of the same name included: a label alone can be set by anybody."""
+    found = cache.select(DISRUPTION_BUDGET, labels={JOB_UID: uid})
+    return {ref_of(budget): budget for budget in found if controller_uid(budget) is not None}
+
+
+def _agent_pods(pods: Iterable[Object]) -> dict[Ref, tuple[Object, ...]]:
+    found: defaultdict[Ref, list[Object]] = defaultdict(list)
+    for pod in pods:
+        if AGENT in labels_of(pod):
+            found[Ref(ref_of(pod).namespace, labels_of(pod)[AGENT])].append(pod)
+    return {agent: tuple(each) for agent, each in found.items()}
+
+
+def _drained_nodes(cache: Cache, pods: Iterable[Object]) -> frozenset[str]:
+    names = {pod["spec"].get("nodeName", "") for pod in pods if alive([pod])}
+    nodes = {name: cache.get(NODE, Ref("", name)) for name in names}
+    return frozenset(name for name, node in nodes.items() if node is not None and is_drained(node))
 
 
 def _other_jobs(cache: Cache, job: Object) -> tuple[Object, ...]:

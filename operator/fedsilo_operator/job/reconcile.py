@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fedsilo.api.conditions import ConditionType, JobPhase
 from fedsilo.api.diagnosis import Condition
@@ -12,7 +12,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.diagnosis.events import backoff
-from fedsilo_operator.job import agents, aggregator, status
+from fedsilo_operator.job import agents, aggregator, eviction, status
 from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.competitors import competitors_of
 from fedsilo_operator.job.conditions import active_conditions, final_conditions, unreadable_conditions
@@ -77,7 +77,12 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
     if state.started:
         actions += isolate(AGGREGATOR, aggregator.workload(state, job, settings))
 
-    # 6. Report: the status where it changes, and an Event for each transition.
+    # 6. Let drains move one part of the job at a time, from when the aggregator runs: nothing is lost before.
+    patience = timedelta(seconds=job.spec.start_seconds)
+    units = state.units if state.active and (state.budgets or state.aggregator.running) else ()
+    actions += eviction.budget_actions(units, state.budgets, now, patience)
+
+    # 7. Report: the status where it changes, and an Event for each transition.
     wanted = status.document(
         state.observed,
         active_conditions(state),
@@ -87,7 +92,7 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
         now=now,
     )
 
-    # 7. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes for
+    # 8. Look again where no watch would report it: why a pod does not run is often only in Events, and time passes for
     #    a job that waits for room, for a pod's trouble that may pass, and for an aggregator that may say what is wrong.
     waiting = state.aggregator.waiting if state.active else ()
     waits = (
@@ -95,6 +100,7 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
         state.aggregator.patience_seconds if waiting else None,
         state.verdict_seconds,
         look_again_seconds(state.gang, now),
+        eviction.look_again_seconds(units),
     )
     return _plan(state, actions, wanted, min((wait for wait in waits if wait is not None), default=None))
 
@@ -113,7 +119,7 @@ def _finish(state: JobState, end: Condition, now: datetime) -> Plan:
         state.observed, final_conditions(state, end), status.refreshed_entries(state), ended=now, now=now
     )
     if end.type == ConditionType.COMPLETE:
-        return _plan(state, (), wanted, AGENTS_END_SECONDS)
+        return _plan(state, eviction.deletion_actions(state.budgets), wanted, AGENTS_END_SECONDS)
     return _plan(state, _stop_pods(state), wanted)
 
 
@@ -123,7 +129,7 @@ def _after_completion(state: JobState, now: datetime) -> Plan:
     lifetime = _remaining_seconds(state, now, state.observed["spec"].get("ttlSecondsAfterFinished"))
     ending = holds(state.observed, ConditionType.COMPLETE) and agents.any_unsuspended(state)
     patience = _remaining_seconds(state, now, AGENTS_END_SECONDS if ending else None)
-    actions = [] if patience else _stop_pods(state)
+    actions = [*eviction.deletion_actions(state.budgets)] if patience else _stop_pods(state)
     if lifetime == 0.0:
         job = DeleteAction(FEDERATED_JOB, ref_of(state.observed), uid_of(state.observed))
         return Plan((*actions, job))
@@ -160,7 +166,8 @@ def _plan(
 
 def _stop_pods(state: JobState) -> list[Action]:
     """At every end the pods go, at once or after a moment, so that nobody waits for a dead aggregator on a GPU."""
-    return [*agents.suspension_actions(state), *aggregator.suspension_actions(state)]
+    budgets = eviction.deletion_actions(state.budgets)
+    return [*agents.suspension_actions(state), *aggregator.suspension_actions(state), *budgets]
 
 
 def _finalizer(state: JobState) -> list[Action]:

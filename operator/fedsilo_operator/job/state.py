@@ -9,6 +9,7 @@ from enum import Enum, auto
 from fedsilo.api.diagnosis import Condition, Diagnosis, Outcome
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
+from fedsilo_operator.job.eviction import EvictionUnit
 from fedsilo_operator.job.gang import NO_GANG, Gang
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.trust import Trust
@@ -96,6 +97,8 @@ class JobState:
     :param verdict_seconds: time that the aggregator has left to say what is wrong with the job, where too few silos are
         left of those whose trainers could not run it; None where nothing is asked of it.
     :param gang: how all agents come to run together.
+    :param units: what a drain moves, a part at a time.
+    :param budgets: by which evictions ask.
     """
 
     observed: Object
@@ -115,6 +118,8 @@ class JobState:
     changed: Diagnosis | None = None
     verdict_seconds: float | None = None
     gang: Gang = NO_GANG
+    units: tuple[EvictionUnit, ...] = ()
+    budgets: tuple[Object, ...] = ()
 
     @property
     def started(self) -> bool:

@@ -29,6 +29,7 @@ from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
+    DISRUPTION_BUDGET,
     FEDERATED_JOB,
     JOB,
     NETWORK_POLICY,
@@ -61,7 +62,10 @@ from tests.unit.operator.job.objects import (
 )
 from tests.unit.operator.world import World
 
-CHILDREN = (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY, CONFIG_MAP, JOB, SILO_AGENT)
+CHILDREN = (
+    *(SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY, CONFIG_MAP, JOB, SILO_AGENT),
+    DISRUPTION_BUDGET,
+)
 FAULT_SECONDS, LAST_ROUND_SECONDS = 24, 160
 """How long things go wrong, from admission to the first rounds, and after which the last round may end."""
 

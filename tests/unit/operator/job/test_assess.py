@@ -64,6 +64,7 @@ def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callabl
         "trust.py",
         "participants.py",
         "blockers.py",
+        "drains.py",
     }
 
 

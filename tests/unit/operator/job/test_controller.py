@@ -11,8 +11,19 @@ from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import ClusterUnavailable
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
 from fedsilo_operator.job.controller import PROGRESS_SECONDS, JobController
-from fedsilo_operator.objects import FEDERATED_JOB, JOB, SERVICE, SILO_AGENT, SILO_KIND, Kind, Ref, ref_of
+from fedsilo_operator.objects import (
+    FEDERATED_JOB,
+    JOB,
+    NODE,
+    SERVICE,
+    SILO_AGENT,
+    SILO_KIND,
+    Kind,
+    Ref,
+    ref_of,
+)
 from fedsilo_operator.runtime.queue import Key
+from tests.operator_fakes.disruption import cordon
 from tests.unit.operator.job.harness import JobHarness, View
 from tests.unit.operator.job.objects import EAST, JOB_REF, NORTH, SETTINGS, SOUTH, manifest, silo
 
@@ -94,8 +105,20 @@ def test_silos_wake_the_jobs_that_could_mean_them_until_they_are_over() -> None:
 
 def test_every_watch_of_a_child_is_narrow() -> None:
     for watch in controller(JobHarness()).watches():
-        if watch.kind not in (FEDERATED_JOB, SILO_KIND, SILO_AGENT):
-            assert "component=aggregator" in watch.labels, watch.kind
+        if watch.kind not in (FEDERATED_JOB, SILO_KIND, SILO_AGENT, NODE):
+            assert "app.kubernetes.io/component" in watch.labels, watch.kind
+
+
+def test_a_drained_node_wakes_the_jobs_that_have_a_pod_there() -> None:
+    harness = JobHarness().running()
+    for name in ("node-1", "node-2"):
+        cordon(harness.cluster, name, unschedulable=False)
+    nodes = harness.cluster.objects(NODE)
+    assert [woken_keys(harness, NODE, node) for node in nodes] == [[], []]
+    for name in ("node-1", "node-2"):
+        cordon(harness.cluster, name)
+    nodes = harness.cluster.objects(NODE)
+    assert [woken_keys(harness, NODE, node) for node in nodes] == [[KEY], []]
 
 
 def test_what_was_written_is_looked_at_although_nothing_was_heard_of_it() -> None:
