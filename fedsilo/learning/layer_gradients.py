@@ -39,15 +39,13 @@ class CallGradients:
 
 
 class LayerGradients(ABC):
-    """Gradients of a batch's examples by the parameters of one layer, which may have been called several times."""
+    """Gradients of a batch's examples by the parameters of one layer, which may have been called several times.
 
-    def __init__(self, layer: Any, calls: Sequence[CallGradients]) -> None:
-        self.layer, self.calls = layer, calls
+    :param parameters: of which gradients are wanted.
+    """
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """Parameters of which gradients are wanted."""
-        return trained_parameters(self.layer)
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = parameters
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -61,8 +59,42 @@ class LayerGradients(ABC):
         :param factors: (n,)
         """
 
+    @abstractmethod
+    def mask(self, counted: Tensor) -> LayerGradients:
+        """Gradients of which those of other examples are zero.
 
-class MatrixGradients(LayerGradients):
+        :param counted: (n,) bool.
+        """
+
+    @abstractmethod
+    def plus(self, other: Any) -> LayerGradients:
+        """Gradients with those of other calls of the layer.
+
+        :param other: of the same class.
+        """
+
+
+class ProductGradients(LayerGradients):
+    """Gradients that are made of what the layer's calls took and what came back to them, which stay for that."""
+
+    def __init__(self, layer: Any, calls: Sequence[CallGradients]) -> None:
+        super().__init__(trained_parameters(layer))
+        self.layer, self.calls = layer, calls
+
+    @override
+    def mask(self, counted: Tensor) -> LayerGradients:
+        calls = [
+            CallGradients(with_zeros(each.inputs, counted), with_zeros(each.outputs, counted))
+            for each in self.calls
+        ]
+        return type(self)(self.layer, calls)
+
+    @override
+    def plus(self, other: ProductGradients) -> LayerGradients:
+        return type(self)(self.layer, [*self.calls, *other.calls])
+
+
+class MatrixGradients(ProductGradients):
     """Gradients of linear layers and convolutions: sums over positions of products of two vectors."""
 
     @override
@@ -94,14 +126,17 @@ class MatrixGradients(LayerGradients):
         n = len(self.calls[0].inputs)
         # Twice, since they are of double precision.
         if 2 * positions * (rows + columns) >= rows * columns:
-            single = [_weight_gradient(self.layer, _examples(self.calls, slice(i, i + 1))) for i in range(n)]
-            return torch.stack([torch.linalg.vector_norm(each) for each in single]).double().square()
+            norms = [torch.linalg.vector_norm(self._single_weight_gradient(place)) for place in range(n)]
+            return torch.stack(norms).double().square()
         size = max(1, CHUNK_NUMBERS // (_groups(self.layer) * columns * positions))
         parts = [_examples(self.calls, slice(i, i + size)) for i in range(0, n, size)]
         return torch.cat([_product_squares(self.layer, each) for each in parts])
 
+    def _single_weight_gradient(self, place: int) -> Tensor:
+        return _weight_gradient(self.layer, _examples(self.calls, slice(place, place + 1)))
 
-class EmbeddingGradients(LayerGradients):
+
+class EmbeddingGradients(ProductGradients):
     """Gradients of tables of vectors: each row has the sum of what came back where it was looked up."""
 
     @override
@@ -132,113 +167,9 @@ class EmbeddingGradients(LayerGradients):
         return rows.masked_fill((self._codes() == self.layer.padding_idx).unsqueeze(2), 0.0)
 
 
-class NormGradients(LayerGradients):
-    """Gradients of scales and shifts after a normalisation, which are so few that those of all examples are made."""
-
-    def __init__(self, layer: Any, calls: Sequence[CallGradients]) -> None:
-        super().__init__(layer, calls)
-        self._single = [_total(each) for each in zip(*map(self._of_call, calls), strict=True)]
-
-    @override
-    def squares(self) -> Tensor:
-        return _total([each.flatten(1).double().square().sum(dim=1) for each in self._single])
-
-    @override
-    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
-        for total, each in zip(totals, self._single, strict=True):
-            total += torch.tensordot(factors.to(each.dtype), each, dims=1)
-
-    def _of_call(self, call: CallGradients) -> list[Tensor]:
-        """(n, *shape) by each parameter that is trained."""
-        axes = call.outputs.dim()
-        by_channel = not isinstance(self.layer, nn.LayerNorm | nn.RMSNorm)
-        summed = range(2, axes) if by_channel else range(1, axes - self.layer.weight.dim())
-        found = []
-        for name, parameter in self.layer.named_parameters(recurse=False):
-            if parameter.requires_grad:
-                each = (
-                    call.outputs * _normalised_inputs(self.layer, call.inputs)
-                    if name == "weight"
-                    else call.outputs
-                )
-                found.append(each.sum(dim=tuple(summed)) if summed else each)
-        return found
-
-
-class AddedGradients(LayerGradients):
-    """Gradients of a parameter that is added to what is computed of each example, such as positions of tokens.
-
-    :param layer: the parameter itself.
-    :param calls: sums with it, whose inputs serve for nothing.
-    """
-
-    def __init__(self, layer: nn.Parameter, calls: Sequence[CallGradients]) -> None:
-        super().__init__(layer, calls)
-        self._rows = _total([_summed_to(each.outputs, layer.shape) for each in calls])
-
-    @property
-    @override
-    def parameters(self) -> list[nn.Parameter]:
-        return [self.layer]
-
-    @override
-    def squares(self) -> Tensor:
-        return self._rows.double().square().sum(dim=1)
-
-    @override
-    def add_weighted(self, totals: Sequence[Tensor], factors: Tensor) -> None:
-        totals[0] += (factors.to(self._rows.dtype) @ self._rows).reshape(totals[0].shape)
-
-
 def trained_parameters(layer: nn.Module) -> list[nn.Parameter]:
     """Parameters of the layer itself, not of those inside, that have gradients."""
     return [each for each in layer.parameters(recurse=False) if each.requires_grad]
-
-
-def gradients_class(layer: nn.Module) -> type[LayerGradients] | None:
-    """How gradients of a layer are had; None where they are not to be had from what it took and what came back.
-
-    In half precision a sum is rounded by more than one example may add.
-    """
-    parameters = dict(layer.named_parameters(recurse=False))
-    if not parameters.keys() <= {"weight", "bias"} or any(each.itemsize < 4 for each in parameters.values()):
-        return None
-    if isinstance(layer, nn.Embedding) and (layer.scale_grad_by_freq or layer.max_norm is not None):
-        return None
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or layer.running_mean is None):
-        return None
-    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
-        return None
-    return next((found for kind, found in _CLASSES.items() if _computes_as(layer, kind)), None)
-
-
-def _computes_as(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether the layer is of that class, or of a subclass that leaves its forward pass alone."""
-    names = ("forward", "_conv_forward")
-    return isinstance(layer, kind) and all(
-        getattr(type(layer), name, None) is getattr(kind, name, None) for name in names
-    )
-
-
-_CLASSES: dict[type[nn.Module], type[LayerGradients]] = {
-    **dict.fromkeys((nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d), MatrixGradients),
-    nn.Embedding: EmbeddingGradients,
-    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm), NormGradients),
-    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), NormGradients),
-    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), NormGradients),
-}
-
-
-def _normalised_inputs(layer: Any, x: Tensor) -> Tensor:
-    if isinstance(layer, nn.LayerNorm):
-        return functional.layer_norm(x, layer.normalized_shape, eps=layer.eps)
-    if isinstance(layer, nn.RMSNorm):
-        return functional.rms_norm(x, list(layer.normalized_shape), eps=layer.eps)
-    if isinstance(layer, nn.GroupNorm):
-        return functional.group_norm(x, layer.num_groups, eps=layer.eps)
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-        return functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
-    return functional.instance_norm(x, eps=layer.eps)
 
 
 def _examples(calls: Sequence[CallGradients], places: slice) -> list[CallGradients]:
@@ -249,10 +180,11 @@ def _scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
     return rows * factors.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
 
-def _summed_to(rows: Tensor, shape: torch.Size) -> Tensor:
-    """(n, numbers of the shape): sums of each of n rows over the axes that broadcasting to it has stretched."""
-    own = (1,) * (rows.dim() - 1 - len(shape)) + tuple(shape[max(0, 1 + len(shape) - rows.dim()) :])
-    return rows.sum_to_size(len(rows), *own).reshape(len(rows), -1)
+def with_zeros(rows: Tensor, counted: Tensor) -> Tensor:
+    """Zeros in place of the rows that do not count; codes stay."""
+    if not rows.is_floating_point():
+        return rows
+    return torch.where(counted.reshape(-1, *[1] * (rows.dim() - 1)), rows, 0.0)
 
 
 def _total(terms: Sequence[Tensor]) -> Tensor:

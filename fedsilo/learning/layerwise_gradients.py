@@ -1,8 +1,10 @@
 """Norms and clipped sums of a batch's gradients by one forward and one backward pass, layer by layer.
 
 Hooks note what each layer takes. The backward pass goes to the layers' outputs only; gradients by parameters follow
-from both (`fedsilo.learning.layer_gradients`). That holds where a parameter reaches the loss through calls of its own
-layer alone, or, where it has no such layer, by being added; the graph of each pass says whether it does.
+from both (`fedsilo.learning.layer_gradients`). Where parameters are few (`fedsilo.learning.row_gradients`) it goes to
+them, and the gradients of single examples are made on its way, so that it holds little more than a plain one. All that
+holds where a parameter reaches the loss through calls of its own layer alone, or, where it has no such layer, by being
+added; the graph of each pass says whether it does.
 """
 
 from __future__ import annotations
@@ -11,19 +13,16 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from fedsilo.learning.layer_gradients import (
-    AddedGradients,
-    CallGradients,
-    LayerGradients,
-    gradients_class,
-    trained_parameters,
-)
+from fedsilo.learning.layer_gradients import CallGradients, LayerGradients, trained_parameters
+from fedsilo.learning.layer_kinds import LayerKind, gradients_class
+from fedsilo.learning.row_gradients import AddedGradients, NormGradients
 
 
 @dataclass(frozen=True)
@@ -59,36 +58,60 @@ class BatchGradients:
             return
         norms = self.squares().sqrt()
         finite = norms.isfinite()
-        gradients = self if finite.all() else self._of(finite)
+        gradients = self if finite.all() else self._mask(finite)
         gradients.add_weighted(sums, (norm / norms.clamp(min=norm)).nan_to_num(0.0))
 
-    def _of(self, counted: Tensor) -> BatchGradients:
+    def _mask(self, counted: Tensor) -> BatchGradients:
         """Gradients of which those of other examples are zero."""
-        layers = []
-        for layer in self.layers:
-            calls = [
-                CallGradients(_with_zeros(each.inputs, counted), _with_zeros(each.outputs, counted))
-                for each in layer.calls
-            ]
-            layers.append(type(layer)(layer.layer, calls))
-        return BatchGradients(self.parameters, layers)
+        return BatchGradients(self.parameters, [each.mask(counted) for each in self.layers])
+
+
+Owner = nn.Module | nn.Parameter
+"""What has gradients of its own: a layer, or a parameter that is added."""
+
+Maker = Callable[[Tensor], LayerGradients | None]
+"""Makes gradients of what comes back to one call or sum; None where they do not follow from that."""
 
 
 @dataclass(frozen=True)
 class _LayerCall:
     """One call of a layer.
 
-    :param inputs: without a gradient of their own.
-    :param version: of the inputs' tensor, which is another once something is written into it.
     :param source: node of the graph that the inputs come from; None where they have no gradient.
     :param edge: of the outputs in the graph.
+    :param make: None where gradients are made as soon as something comes back.
     """
 
     layer: nn.Module
-    inputs: Tensor
-    version: int
     source: Any
     edge: GradientEdge
+    make: Maker | None
+
+
+class _MadeGradients:
+    """Gradients that have been made of what came back in a pass.
+
+    :ivar followed: whether all did follow from that.
+    """
+
+    def __init__(self) -> None:
+        self.layers: dict[Owner, LayerGradients] = {}
+        self.followed = True
+
+    def add(self, owner: Owner, make: Maker, back: Tensor | None) -> None:
+        """Make gradients of what came back to one call, if anything did."""
+        if back is None:
+            return
+        if (made := make(back)) is None:
+            self.followed = False
+        else:
+            self.layers[owner] = self.layers[owner].plus(made) if owner in self.layers else made
+
+    def add_on_arrival(self, owner: Owner, make: Maker, edge: GradientEdge) -> None:
+        """Have gradients made in the backward pass, so that nothing that they are made of stays until its end."""
+        # What has the node must not be in the node's hook, or neither would ever be freed.
+        waiting, place = [make], edge.output_nr
+        edge.node.register_prehook(lambda back: self.add(owner, waiting.pop(), back[place]))
 
 
 class LayerwiseGradients:
@@ -102,7 +125,8 @@ class LayerwiseGradients:
         layers = [each for each in model.modules() if trained_parameters(each)]
         self._kinds = {each: kind for each in layers if (kind := gradients_class(each)) is not None}
         self._calls: list[_LayerCall] = []
-        self._noting, self._unseen = False, False
+        self._made: _MadeGradients | None = None
+        self._n = 0
         self._open = ExitStack()
 
         owned = [id(parameter) for layer in self._kinds for parameter in trained_parameters(layer)]
@@ -129,49 +153,67 @@ class LayerwiseGradients:
 
         :param compute: the sum of the losses, differentiable.
         """
-        value, calls = self._note_calls(compute)
-        if self._unseen or (sums := _sums_beside(value, calls, self._trained, self._added)) is None:
+        value, calls, made = self._note_calls(compute, n)
+        if not made.followed or (sums := _sums_beside(value, calls, self._trained, self._added)) is None:
             return None
-        edges = [*(call.edge for call in calls), *(edge for _, edge in sums)]
-        back = torch.autograd.grad(value, edges, allow_unused=True) if edges else ()
-        found: dict[nn.Module | nn.Parameter, list[CallGradients]] = {}
-        for call, gradient in zip(calls, back[: len(calls)], strict=True):
-            if gradient is None:
-                continue
-            if call.inputs._version != call.version or {len(call.inputs), len(gradient)} != {n}:
-                return None
-            found.setdefault(call.layer, []).append(CallGradients(call.inputs, gradient))
-        for (parameter, _), gradient in zip(sums, back[len(calls) :], strict=True):
-            if gradient is None:
-                continue
-            if not _has_rows(gradient, parameter, n):
-                return None
-            found.setdefault(parameter, []).append(CallGradients(gradient, gradient))
-        layers = [self._class_of(owner)(owner, of_owner) for owner, of_owner in found.items()]
-        return BatchGradients(self._trained, layers), value.detach()
+        for parameter, edge in sums:
+            made.add_on_arrival(parameter, partial(_added_gradients, parameter, n), edge)
+        kept = [(call, call.make) for call in calls if call.make is not None]
+        # To where gradients are made on arrival autograd comes on its way to the parameters, which are small.
+        small = [each for call in calls if call.make is None for each in trained_parameters(call.layer)]
+        small = list(dict.fromkeys([*small, *(parameter for parameter, _ in sums)]))
+        ends: list[Any] = [*(call.edge for call, _ in kept), *small]
+        back = torch.autograd.grad(value, ends, allow_unused=True) if ends else ()
+        for (call, make), gradient in zip(kept, back[: len(kept)], strict=True):
+            made.add(call.layer, make, gradient)
+        if not made.followed:
+            return None
+        return BatchGradients(self._trained, list(made.layers.values())), value.detach()
 
-    def _class_of(self, owner: nn.Module | nn.Parameter) -> type[LayerGradients]:
-        return AddedGradients if isinstance(owner, nn.Parameter) else self._kinds[owner]
-
-    def _note_calls(self, compute: Callable[[], Tensor]) -> tuple[Tensor, Sequence[_LayerCall]]:
-        """What is computed, and the calls that were made for it."""
-        self._calls, self._unseen, self._noting = [], False, True
+    def _note_calls(
+        self, compute: Callable[[], Tensor], n: int
+    ) -> tuple[Tensor, Sequence[_LayerCall], _MadeGradients]:
+        """What is computed of n examples, the calls that were made for it, and where their gradients will be."""
+        calls, made = list[_LayerCall](), _MadeGradients()
+        self._calls, self._made, self._n = calls, made, n
         try:
-            return compute(), self._calls
+            return compute(), calls, made
         finally:
-            self._noting, self._calls = False, []
+            self._calls, self._made = [], None
 
     def _note(self, layer: nn.Module, inputs: tuple[Any, ...], given: dict[str, Any], output: Any) -> None:
-        if not self._noting:
+        if self._made is None:
             return
         if len(inputs) != 1 or given or not isinstance(output, Tensor) or not output.requires_grad:
-            self._unseen = True
+            self._made.followed = False
             return
-        (taken,) = inputs
+        (taken,), kind, edge = inputs, self._kinds[layer], get_gradient_edge(output)
         source = get_gradient_edge(taken).node if taken.requires_grad else None
-        self._calls.append(
-            _LayerCall(layer, taken.detach(), taken._version, source, get_gradient_edge(output))
-        )
+        make: Maker = partial(_layer_gradients, kind, layer, taken.detach(), taken._version, self._n)
+        if kind is NormGradients:
+            self._made.add_on_arrival(layer, make, edge)
+        self._calls.append(_LayerCall(layer, source, edge, None if kind is NormGradients else make))
+
+
+def _layer_gradients(
+    kind: LayerKind, layer: nn.Module, inputs: Tensor, version: int, n: int, outputs: Tensor
+) -> LayerGradients | None:
+    """Gradients by one call; None where its inputs are no longer what they were, or not those of n examples.
+
+    :param version: of the inputs' tensor when they were taken, which is another once something is written into it.
+    """
+    if inputs._version != version or {len(inputs), len(outputs)} != {n}:
+        return None
+    return kind(layer, [CallGradients(inputs, outputs)])
+
+
+def _added_gradients(parameter: nn.Parameter, n: int, outputs: Tensor) -> LayerGradients | None:
+    """Gradients by a parameter that is added, with a row for each of n examples, to each of which it is added alike."""
+    if outputs.dim() == 0 or len(outputs) != n:
+        return None
+    if parameter.dim() >= outputs.dim() and len(parameter) != 1:
+        return None
+    return AddedGradients(parameter, outputs)
 
 
 def _sums_beside(
@@ -200,13 +242,6 @@ def _is_sum(node: Any) -> bool:
     return node is not None and node.name() == "AddBackward0" and node._saved_alpha == 1
 
 
-def _has_rows(gradient: Tensor, parameter: nn.Parameter, n: int) -> bool:
-    """Whether a sum with a parameter has a row for each of n examples, to each of which it is added alike."""
-    if gradient.dim() == 0 or len(gradient) != n:
-        return False
-    return parameter.dim() < gradient.dim() or len(parameter) == 1
-
-
 def _parameters_below(starts: Iterable[Any], ends: set[Any]) -> dict[int, list[Any]]:
     """Parameters that some nodes of a graph lead to, without a way through others: id -> nodes that take it.
 
@@ -222,10 +257,3 @@ def _parameters_below(starts: Iterable[Any], ends: set[Any]) -> dict[int, list[A
             seen.add(node)
             open_nodes += [(node, below) for below, _ in node.next_functions]
     return found
-
-
-def _with_zeros(rows: Tensor, counted: Tensor) -> Tensor:
-    """Zeros in place of the rows that do not count; codes stay."""
-    if not rows.is_floating_point():
-        return rows
-    return torch.where(counted.reshape(-1, *[1] * (rows.dim() - 1)), rows, 0.0)

@@ -57,6 +57,20 @@ class CalledLayer(nn.Module):
         return x
 
 
+class UnusedLayer(nn.Module):
+    """A layer that is called, and serves for nothing; another one serves."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.other = layer, nn.Linear(8, 8)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.other(x)
+        self.layer(h)
+        return torch.tanh(h)
+
+
 class AddedParameters(nn.Module):
     """Parameters that are added to what is computed of each example, one of them twice."""
 
@@ -126,6 +140,12 @@ def frozen_weight() -> nn.Module:
     return found
 
 
+def frozen_scale() -> nn.Module:
+    found = nn.GroupNorm(2, 4)
+    found.weight.requires_grad_(False)
+    return found
+
+
 LAYERS: dict[str, Callable[[], tuple[nn.Module, Callable[[int], Tensor]]]] = {
     "linear": layer(lambda: nn.Flatten(), sequences),
     "linear of sequences": layer(lambda: nn.Linear(8, 40), sequences),
@@ -153,6 +173,9 @@ LAYERS: dict[str, Callable[[], tuple[nn.Module, Callable[[int], Tensor]]]] = {
     "LayerNorm, twice": layer(lambda: CalledLayer(nn.LayerNorm(8), 2), sequences),
     "RMSNorm": layer(lambda: nn.RMSNorm(8), sequences),
     "GroupNorm": layer(lambda: nn.GroupNorm(2, 4), pictures),
+    "GroupNorm, twice": layer(lambda: CalledLayer(nn.GroupNorm(2, 4), 2), pictures),
+    "GroupNorm with a frozen scale": layer(frozen_scale, pictures),
+    "LayerNorm that serves for nothing": layer(lambda: UnusedLayer(nn.LayerNorm(8)), sequences),
     "InstanceNorm": layer(lambda: nn.InstanceNorm2d(4, affine=True), pictures),
     "positions": layer(lambda: AddedParameters((5, 8)), sequences),
     "positions with an axis of examples": layer(lambda: AddedParameters((1, 5, 8), (1, 1, 8)), sequences),
@@ -277,9 +300,9 @@ class TiedTokensNetwork(nn.Module):
 class TransposedNetwork(nn.Module):
     """A layer whose inputs have time before examples."""
 
-    def __init__(self) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layer, self.out = nn.Linear(8, 4), nn.Linear(20, CLASSES)
+        self.layer, self.out = layer, nn.Linear(40, CLASSES)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
@@ -298,7 +321,9 @@ class DifferentLinear(nn.Linear):
 OTHER_NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "a table that is used beside its layer": (lambda: TiedTokensNetwork(1.0), codes),
     "a table whose other use has no part yet": (lambda: TiedTokensNetwork(0.0), codes),
-    "time before examples": (TransposedNetwork, sequences),
+    "time before examples": (lambda: TransposedNetwork(nn.Linear(8, 8)), sequences),
+    "time before examples in a normalisation": (lambda: TransposedNetwork(nn.LayerNorm(8)), sequences),
+    "time before examples in a sum": (lambda: TransposedNetwork(AddedParameters((1, 8))), sequences),
     "parameters that meet": (
         lambda: flat_network(CombinedParameters(lambda x, one, other: x + (one + other)), sequences(1)),
         sequences,
