@@ -9,7 +9,7 @@ from tests.operator_fakes.cluster import FakeCluster
 
 
 def cordon(cluster: FakeCluster, name: str, unschedulable: bool = True) -> None:
-    """Nothing is placed on the node any more, as before a drain; or everything may be again."""
+    """Let no further pod be placed on a node, as before a drain; or let all be placed there again."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "namespace": ""}}
     cluster.put(node | {"spec": {"unschedulable": unschedulable}})
 

@@ -131,7 +131,7 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
 
 
 def _budgets(cache: Cache, uid: str) -> dict[Ref, Object]:
-    """Those of job and agents, an earlier agent of the same name included: a label alone can be set by anybody."""
+    """Disruption budgets of job and agents, and of an earlier agent of the same name: anybody can set a label alone."""
     found = cache.select(DISRUPTION_BUDGET, labels={JOB_UID: uid})
     return {ref_of(budget): budget for budget in found if controller_uid(budget) is not None}
 

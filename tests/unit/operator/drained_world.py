@@ -127,7 +127,7 @@ class DrainedFederation:
         self._operating = asyncio.ensure_future(Operator(cluster, store, controllers).run())
 
     async def end(self) -> None:
-        """Stop the operator."""
+        """Stop the operator as a killed process stops."""
         if self._operating is not None:
             self._operating.cancel()
             with suppress(asyncio.CancelledError):

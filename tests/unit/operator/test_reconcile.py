@@ -32,9 +32,10 @@ def test_apply_to_model(expected_outcome: dict[str, Any]) -> None:
 def test_no_condition_goes_back_when_nothing_goes_wrong() -> None:
     trial = Trial(0)
     run(trial.complete())
+    # The job is looked at every 2 s, in which its silos may admit it.
+    assert trial.transitions.pop("Admitted") in (["True"], ["False", "True"])
     assert trial.transitions == {
         "Accepted": ["True"],
-        "Admitted": ["False", "True"],
         "SilosReady": ["False", "True", "False"],
         "Running": ["False", "True", "False"],
         "Complete": ["True"],

@@ -96,7 +96,7 @@ def test_what_keeps_a_pod_from_running_is_in_the_status_once_it_has_lasted() -> 
     before = recorded_events(scene)
     scene.reconcile()
     assert (scene.phase, scene.conditions["Ready"]) == ("Starting", ("False", "Starting"))
-    scene.pass_time(8)
+    scene.pass_time(2)
     assert scene.reconcile().requeue_after == 1, "when the patience is over, and not with the next look"
     assert recorded_events(scene) == before, "nobody is warned of what may pass"
     scene.pass_time(1)
@@ -112,7 +112,7 @@ def test_a_pod_that_is_scheduled_a_moment_later_leaves_no_warning() -> None:
     for component in (TRAINER, GUARD):
         unscheduled = stated_condition("PodScheduled", "False", "Unschedulable", "another pod leaves")
         scene.pod(component, phase="Pending", conditions=[unscheduled])
-    scene.pass_time(5)
+    scene.pass_time(3)
     scene.reconcile()
     scene.run_all()
     scene.pass_time(60)
