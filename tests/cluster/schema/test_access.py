@@ -33,7 +33,8 @@ FORBIDDEN_REQUESTS = (
     "escalate roles.rbac.authorization.k8s.io -n federation",
     "bind clusterroles.rbac.authorization.k8s.io",
     "impersonate users",
-    "list nodes",
+    "patch nodes",
+    "create pods --subresource=eviction -n silo-north",
 )
 
 
