@@ -34,7 +34,7 @@ UNREAD_FIELDS = {
         ),
     },
     POD.name: {
-        "metadata": _OF_OTHERS,
+        "metadata": _OF_OTHERS - {"annotations"},
         "spec": _OF_PODS,
         "status": frozenset(
             {
