@@ -403,14 +403,16 @@ def test_jobs_that_are_admitted_have_their_part_of_the_budget_reserved(
     )
     found, jobs = executor_of(place), [private_job(1, 3.0), private_job(2, 1.5), private_job(3, 1.0)]
     found.follow(mirror_of(*jobs))
-    for _ in range(2):
-        found.step()
-        assert phases(found) == ["Admitted", "Refused", "Admitted"]
+    found.step()
+    assert phases(found) == ["Admitted", "Refused", "Admitted"]
+    # A machine that is slow comes to it again in the next step, when the third has its part reserved too.
     message = found.statuses()[jobs[1].uid][1]["message"]
     assert (
         "of which 0 is spent and 3 is reserved for jobs that it has admitted, and the job wants 1.5"
         in message
     )
+    found.step()
+    assert phases(found) == ["Admitted", "Refused", "Admitted"]
     again = executor_of(place)
     again.follow(mirror_of(*jobs))
     again.step()
