@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.observed import Object
+from fedsilo_operator.cluster.events import event_line
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.federation import END_SECONDS
@@ -155,8 +156,8 @@ class Consortium:
 
     def _event(self, name: str, found: Mapping[str, Any]) -> Object | None:
         about = f"involvedObject.kind=FederatedJob,involvedObject.name={name},reason={found['reason']}"
-        events = self.jobs.select("events", fields=about)
-        return next((event for event in events if event["message"] == found["message"][:1024]), None)
+        events, line = self.jobs.select("events", fields=about), event_line(found["message"])
+        return next((event for event in events if event["message"] == line), None)
 
 
 @contextmanager
