@@ -32,7 +32,7 @@ KUBERNETES_PROCESSES = (
     "kube-scheduler",
     "kubelet",
 )
-"""Names of the one program `kubernetes`, which is the process that it is called."""
+"""Names by which the program `kubernetes` is started: each makes it another process of Kubernetes."""
 
 _KUBERNETES_STAMPS = tuple(
     f"{package}.{variable}"

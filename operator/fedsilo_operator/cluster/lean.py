@@ -34,6 +34,7 @@ UNREAD_FIELDS = {
         ),
     },
     POD.name: {
+        # An annotation says which limits are a LimitRange's.
         "metadata": _OF_OTHERS - {"annotations"},
         "spec": _OF_PODS,
         "status": frozenset(

@@ -106,12 +106,18 @@ def test_each_process_of_kubernetes_is_a_name_that_the_program_knows() -> None:
     assert tuple(sorted(re.findall(r'case "(\S+)":', text))) == binaries.KUBERNETES_PROCESSES
 
 
-def test_the_cluster_s_dns_has_the_plugins_that_its_configuration_names() -> None:
+def test_the_cluster_s_dns_has_the_plugins_that_its_configurations_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One that it lacks would be an error at its start, one too many costs work in every build."""
-    manifests = yaml.safe_load_all(addons.manifests("localhost/coredns:1", forward=True))
-    corefile = next(item for item in manifests if item["kind"] == "ConfigMap")["data"]["Corefile"]
+    named = set[str]()
+    for institution in ("", "clinic"):
+        monkeypatch.setattr(addons, "INSTITUTION", institution)
+        manifests = yaml.safe_load_all(addons.manifests("localhost/coredns:1", forward=True))
+        corefile = next(item for item in manifests if item["kind"] == "ConfigMap")["data"]["Corefile"]
+        named |= set(re.findall(r"^ {4}(\w+)", corefile, re.MULTILINE))
     text = (binaries.MODULE / "coredns" / "main.go").read_text()
-    assert set(re.findall(r"/plugin/(\w+)", text)) == set(re.findall(r"^ {4}(\w+)", corefile, re.MULTILINE))
+    assert set(re.findall(r"/plugin/(\w+)", text)) == named
 
 
 @pytest.mark.parametrize(
