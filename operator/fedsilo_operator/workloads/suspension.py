@@ -77,8 +77,8 @@ def stop_actions(job: Object, failure_group: str, *, for_good: bool) -> Iterator
         yield DeleteAction(JOB, ref_of(job), uid_of(job), failure_group=failure_group)
     elif is_suspended(job):
         return
-    elif set(suspend_managers(job)) - {SUSPEND_MANAGER, MANAGER}:
-        # Another has resumed it and owns the field, which an apply would not take away.
+    elif set(suspend_managers(job)) - {SUSPEND_MANAGER}:
+        # Who has resumed it owns the field, be it the operator by a merge: an apply would not take it away.
         yield MergeAction(suspension(job, True), failure_group=failure_group)
     else:
         yield ApplyAction(suspension(job, True), SUSPEND_MANAGER, failure_group=failure_group)

@@ -29,6 +29,7 @@ from fedsilo_operator.objects import (
     kind_of,
     labels_of,
     ref_of,
+    suspend_managers,
 )
 from fedsilo_operator.plan import ApplyAction, CreateAction, DeleteAction, MergeAction, Plan
 from fedsilo_operator.settings import Settings
@@ -235,6 +236,8 @@ class World:
             assert known is not None
             assert uid_of(known) == action.object["metadata"]["uid"]
             suspends = action.object.get("spec", {}).get("suspend", False)
+            others = set(suspend_managers(known)) - {SUSPEND_MANAGER}
+            assert not (suspends and others), f"an API server refuses this: {others} have the field"
             self.set_suspend(ref.name, suspends, SUSPEND_MANAGER if suspends else None)
             return
         if known is not None and ref == POLICY_REF:
