@@ -282,6 +282,20 @@ def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_dema
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
+@pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
+def test_no_program_is_killed_because_its_node_is_slow_to_start_it(chart: Path) -> None:
+    """On a node with much else to do, the second of CPU that a start takes lasts longer than liveness waits."""
+    values = FULL_VALUES[chart] | (JOINED_VALUES if chart == SILO else {})
+    rendered = render(chart, values, namespace="silo-north" if chart == SILO else "fedsilo-system")
+    pods = [pod_of(item) for item in rendered if item["kind"] == "Deployment"]
+    assert pods
+    for spec in pods:
+        (container,) = spec["containers"]
+        startup, liveness = container["startupProbe"], container["livenessProbe"]
+        assert startup["httpGet"] == liveness["httpGet"]
+        assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
+
+
 def _kustomized_objects(folder: Path = ROOT / "manifests") -> list[Object]:
     command = [str(programs() / "kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
