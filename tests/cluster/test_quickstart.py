@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from hack import operator as installation
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.federation import END_SECONDS, ClusterFederation
@@ -119,6 +121,15 @@ def local_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ended = run(MANIFEST, tmp_path_factory.mktemp("quickstart") / "run")
     assert ended.code == 0, ended.err
     return ended.document
+
+
+def test_nothing_that_was_applied_is_changed(quickstart: ClusterFederation) -> None:
+    """A tool that compares the files with the cluster, as Argo CD does, finds them in step."""
+    kubectl = quickstart.kubectl
+    assert kubectl.run("diff", "-f", str(MANIFEST)) == ""
+    # The Deployment names images of this tree.
+    installed = [item for item in installation.rendered_objects(kubectl) if item["kind"] != "Deployment"]
+    assert kubectl.run("diff", "-f", "-", stdin=yaml.safe_dump_all(installed)) == ""
 
 
 def test_the_model_is_the_one_that_fedsilo_run_gives(
