@@ -22,13 +22,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
 from fedsilo.api.observed import Object
 from hack import operator as installation
 from hack.cluster import processes
 from hack.cluster.errors import ClusterError
 from hack.cluster.kubectl import Kubectl, KubectlError
 from hack.cluster.paths import KUBECONFIG, LOGS, OWNER
-from tests.cluster.chaos.disturbance import SPEC
 from tests.cluster.federation import END_SECONDS, ClusterFederation, federation, run_here, signal
 from tests.cluster.namespace import Namespace, wait_until
 
@@ -38,8 +40,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "private state": {"method": {"name": "fedphp"}},
 }
 POLICY = {"methods": ["fedavg", "fedphp"], "payloadKinds": ["model", "class_counts"]}
-ROUNDS, TRIES = 30, 1000
+SILOS = ("north", "east", "south")
+SPEC: dict[str, Any] = {
+    "training": {"rounds": 30, "localEpochs": 5, "batchSize": 16},
+    "silos": {"refs": [{"namespace": f"silo-{name}", "name": name} for name in SILOS]},
+    # Nobody may be missing in a round, or the model would be another one; each may be killed as often as it comes.
+    "participation": {"minSilos": len(SILOS), "roundDeadline": "30m"},
+    "backoffLimit": 1000,
+}
 COMPONENTS = ("kubelet", "containerd", "etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+
+UNREACHABLE = (KubectlError, ClusterError, HTTPError, ApiException)
+"""What an API server or a pod that is just gone answers."""
 
 Disturb = Callable[["Campaign"], str]
 
@@ -56,7 +68,7 @@ class Campaign:
     @property
     def namespaces(self) -> list[Namespace]:
         """Where the jobs have pods."""
-        return [self.places.home, self.places.silo("north"), self.places.silo("east")]
+        return [self.places.home, *(self.places.silo(name) for name in SILOS)]
 
     def running_pod(self) -> tuple[Namespace, str] | None:
         """Any pod of the jobs that runs."""
@@ -151,15 +163,14 @@ def _disturb(campaign: Campaign, count: int) -> Iterator[str]:
             if campaign.is_over():
                 return
             yield campaign.random.choice(DISTURBANCES)(campaign)
-        except (KubectlError, ClusterError) as failed:
+        except UNREACHABLE as failed:
             yield f"could not ask: {str(failed)[:80]}"  # the API server is just starting, or the pod just gone
 
 
 def _manifest(places: ClusterFederation, spec: dict[str, Any]) -> Object:
     job = copy.deepcopy(places.job)
     job["metadata"]["name"] = f"chaos-{uuid.uuid4().hex[:6]}"
-    job["spec"] |= {**copy.deepcopy(spec), "backoffLimit": TRIES}
-    job["spec"]["training"] |= {"rounds": ROUNDS}
+    job["spec"] |= copy.deepcopy(spec)
     return job
 
 
@@ -176,7 +187,7 @@ def _await_end(places: ClusterFederation, job: Object) -> Object:
     def ended() -> Object | None:
         try:
             status = _status(places, job)
-        except KubectlError:
+        except UNREACHABLE:
             return None
         return status if status.get("completionTime") else None
 
