@@ -175,9 +175,9 @@ class AgentRun:
         volume = self._directory.volume(self.uid)
         self._inherit(volume)
         volume.prepare()
-        limit = state.agent.spec.job.spec.backoff_limit
+        spec = state.agent.spec.job.spec
         key = VerifyKey.from_text(state.agent.spec.trust.public_key)
-        processes = AgentRunner(self._directory, self.label, self.uid, key, limit, server())
+        processes = AgentRunner(self._directory, self.label, self.uid, key, spec, server())
         if self._files is None:
             self._files = configuration(state.agent, silo)
         if TRAINER in state.wanted:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from fedsilo.api.conditions import AgentReason
 from fedsilo.api.diagnosis import Diagnosis, Outcome
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import DataInvalid, FileDamaged, ManifestInvalid, MethodError, PolicyRefused
 from fedsilo.files.durable import make_own_directory, write_durably
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess, ForkServerClient
+from fedsilo.local.fork_server import modules_of_job
 from fedsilo.local.outcome import is_dismissed, report_lost_trainer
 from fedsilo.silo.agent.component import GUARD, TRAINER, TRAINER_LOST, ComponentState
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE
@@ -69,7 +71,7 @@ class AgentRunner:
     :param label: name of their logs.
     :param uid: of the SiloAgent.
     :param key: the one that the job knows this silo by.
-    :param backoff_limit: crashes of each after which it is given up.
+    :param spec: of the job, which says after how many crashes each is given up, and what both import.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class AgentRunner:
         label: str,
         uid: str,
         key: VerifyKey,
-        backoff_limit: int,
+        spec: FederatedJobSpec,
         server: ForkServerClient,
     ) -> None:
         self._directory, self._uid, self._server = directory, uid, server
@@ -90,7 +92,8 @@ class AgentRunner:
                 PROGRAMS[role],
                 arguments,
                 directory.logs / f"{label}-{role}.log",
-                backoff_limit,
+                spec.backoff_limit,
+                modules=modules_of_job(spec),
             )
             for role, arguments in ((GUARD, self._guard(key)), (TRAINER, self._trainer()))
         }

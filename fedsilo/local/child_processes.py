@@ -120,18 +120,22 @@ class ForkServerClient:
         arguments: Sequence[str],
         log_file: Path,
         environment: Mapping[str, str] | None = None,
+        modules: Sequence[str] = (),
     ) -> int:
         """Fork a process that runs `program.main(arguments)`; its id.
 
         :param program: name of a module.
         :param environment: variables that this process has and others do not.
-        :raises StartFailed: when the system permits no more processes, or the server has died.
+        :param modules: names of those that it finds imported, as do all that are started after it.
+        :raises StartFailed: when a module cannot be imported, the system permits no more processes, or the server has
+            died.
         """
         request = {
             "program": program,
             "arguments": list(arguments),
             "log": str(log_file),
             "environment": dict(environment or {}),
+            "modules": list(modules),
         }
         answer: dict[str, Any] | None = self._ask(request)
         if answer is None:
@@ -241,6 +245,7 @@ class ChildProcess:
     :param program: module whose `main(arguments)` it runs.
     :param backoff_limit: crashes after which it is given up.
     :param environment: variables that it has and others do not.
+    :param modules: names of those that it finds imported.
     :param last_words: file in which it leaves why it failed; None for one that runs a job's code, which could write
         anything there.
     """
@@ -255,6 +260,7 @@ class ChildProcess:
     exit_code: int | None = None
     pid: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    modules: Sequence[str] = ()
     last_words: Path | None = None
     _not_before: float = 0.0
 
@@ -286,7 +292,9 @@ class ChildProcess:
                     write_visibly(self.last_words, b"")  # a program writes into a file that is there
                     environment[TERMINATION_LOG_VARIABLE] = str(self.last_words)
                 try:
-                    self.pid = self.server.start(self.program, arguments, self.log_file, environment)
+                    self.pid = self.server.start(
+                        self.program, arguments, self.log_file, environment, self.modules
+                    )
                 except StartFailed as error:
                     with self.log_file.open("a", encoding="utf-8") as log:
                         print(f"{error.reason}: {error}", file=log)

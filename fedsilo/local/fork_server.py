@@ -9,9 +9,10 @@ each child has a random state and a CUDA context of its own.
     python -m fedsilo.local.fork_server LABEL PADDING
 
 Requests and answers are lines of JSON on standard input and output; `fedsilo.local.child_processes` is the other
-side. First comes an empty answer: ready. A request `{program, arguments, log}` starts `program.main(arguments)` in a
-child, the answer is `{pid}`, or `{error}` where there is none. `{}` asks who has ended since: process id -> exit code.
-Until then a child that has ended keeps its process id, so that a signal to it never reaches an unrelated process.
+side. First comes an empty answer: ready. A request `{program, arguments, log, environment, modules}` imports the
+modules and starts `program.main(arguments)` in a child, the answer is `{pid}`, or `{error}` where there is none. `{}`
+asks who has ended since: process id -> exit code. Until then a child that has ended keeps its process id, so that a
+signal to it never reaches an unrelated process.
 
 A child leads a session and group of its own. What it has started there, such as a loader's server, is killed when the
 child has ended; what has left its group becomes a child of this process, as a subreaper (prctl(2), Linux), and is
@@ -35,9 +36,12 @@ import traceback
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsilo.process import THREAD_VARIABLES, importing_for_good
+
+if TYPE_CHECKING:
+    from fedsilo.api.job import FederatedJobSpec
 
 PRELOADED_MODULES: tuple[str, ...] = (
     "cryptography.hazmat.primitives.serialization",
@@ -66,7 +70,19 @@ PRELOADED_MODULES: tuple[str, ...] = (
 )
 """What the programs import, early or late; given by name, because these packages depend on this one."""
 
+ACCOUNTING_MODULES = ("dp_accounting.pld",)
+"""Library that computes epsilon; with SciPy it takes more than a second of each process that imports it by itself."""
+
 PR_SET_CHILD_SUBREAPER = 36
+
+
+def modules_of_job(spec: FederatedJobSpec) -> tuple[str, ...]:
+    """What each guard and trainer of this job imports, and those of other jobs do not.
+
+    Opacus is no part of it: only trainers whose network is not taken apart layer by layer import it.
+    """
+    private = spec.privacy.differential_privacy
+    return ACCOUNTING_MODULES if private is not None and private.noised_by_trainer else ()
 
 
 def main() -> None:
@@ -76,16 +92,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints when it is imported is no answer
     _set_title(["python", "-m", "fedsilo.local.fork_server", sys.argv[1]])
-    # What is imported is kept from the collector: it writes into what it looks at, and a page that is written to is
-    # shared no longer.
-    with importing_for_good():
-        for name in PRELOADED_MODULES:
-            import_module(name)
-    if threads := _threads() - 1:
-        raise SystemExit(
-            f"{threads} more threads run in the process that is to be forked; leave out what starts them: a "
-            "sitecustomize, a .pth file or another plug-in of this Python"
-        )
+    _import(PRELOADED_MODULES)
     _adopt_orphans()
     parents: dict[int, int] = {}
     print(json.dumps({}), file=answers)
@@ -94,7 +101,7 @@ def main() -> None:
         if request:
             try:
                 pid, parents_end = _start(**request)
-            except OSError as error:  # the system permits no more processes or descriptors
+            except (OSError, ImportError) as error:  # the system permits no more processes, say
                 print(json.dumps({"error": str(error)}), file=answers)
             else:
                 parents[pid] = parents_end
@@ -107,6 +114,19 @@ def main() -> None:
     _end_descendants()
     # Tidying the interpreter up takes longer than the system does to take everything back.
     os._exit(0)
+
+
+def _import(names: Sequence[str]) -> None:
+    """Import what children are to find imported."""
+    # It is kept from the collector, which writes into what it looks at: a page that is written to is shared no longer.
+    with importing_for_good():
+        for name in names:
+            import_module(name)
+    if threads := _threads() - 1:
+        raise SystemExit(
+            f"{threads} more threads run in the process that is to be forked; leave out what starts them: a "
+            "sitecustomize, a .pth file or another plug-in of this Python"
+        )
 
 
 def _reap_children(running: Collection[int]) -> dict[int, int]:
@@ -158,8 +178,11 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _start(program: str, arguments: list[str], log: str, environment: dict[str, str]) -> tuple[int, int]:
+def _start(
+    program: str, arguments: list[str], log: str, environment: dict[str, str], modules: list[str]
+) -> tuple[int, int]:
     """Fork a child that runs the program; returns its process id, and our end of its standard input."""
+    _import(modules)
     theirs, ours = os.pipe()
     try:
         pid = os.fork()

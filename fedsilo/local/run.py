@@ -19,6 +19,7 @@ from fedsilo.files.json_files import read_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all, logins
 from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.display import Display
+from fedsilo.local.fork_server import modules_of_job
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.supervision import Supervision
 from fedsilo.local.workdir import RunDirectory
@@ -140,6 +141,7 @@ def _child_processes(
         environment=environment,
         last_words=words,
     )
+    modules = modules_of_job(federation.job.spec)
     names = [silo.metadata.name for silo in federation.silos]
     for name in names:
         volume = workdir.volume(name)
@@ -147,12 +149,14 @@ def _child_processes(
         arguments += ["--policy", str(volume.guard / "silo.json"), "--ledgers", str(workdir.ledgers(name))]
         log_file = workdir.logs / f"{name}-guard.log"
         words = log_file.with_suffix(LAST_WORDS)
-        yield ChildProcess(server, f"{name} guard", GUARD, arguments, log_file, limit, last_words=words)
+        yield ChildProcess(
+            server, f"{name} guard", GUARD, arguments, log_file, limit, modules=modules, last_words=words
+        )
         hidden = [secrets, aggregator, *(workdir.silo(other) for other in names if other != name)]
         arguments = [*_documents(volume, volume.root), *root, "--isolate"]
         arguments += [f"--hide={path}" for path in hidden]
         log_file = workdir.logs / f"{name}-trainer.log"
-        yield ChildProcess(server, f"{name} trainer", TRAINER, arguments, log_file, limit)
+        yield ChildProcess(server, f"{name} trainer", TRAINER, arguments, log_file, limit, modules=modules)
 
 
 def _documents(volume: Volume, directory: Path) -> list[str]:

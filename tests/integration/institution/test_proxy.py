@@ -8,8 +8,10 @@ from unittest.mock import Mock
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.processes import AgentRunner
 from fedsilo.local.child_processes import ForkServerClient
+from fedsilo.validation import load_manifest
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.__main__ import _arguments as guard_arguments
+from tests.paths import ROOT
 
 PROXY = "http://hospital:a-secret@proxy.example:3128"
 
@@ -30,9 +32,10 @@ def test_the_proxy_is_kept_for_guards_as_long_as_it_is_set(tmp_path: Path) -> No
 def test_guards_are_given_the_proxy_and_trainers_are_not(tmp_path: Path) -> None:
     directory, key = SiloDirectory(tmp_path), SigningKey.generate()
     directory.prepare()
+    spec = load_manifest(ROOT / "examples/quickstart.yaml").job.spec
 
     def arguments() -> tuple[list[str], list[str]]:
-        made = AgentRunner(directory, "job", "a-uid", key.verify_key, 0, Mock(ForkServerClient))
+        made = AgentRunner(directory, "job", "a-uid", key.verify_key, spec, Mock(ForkServerClient))
         return made._guard(key.verify_key), made._trainer()
 
     assert guard_arguments(arguments()[0]).proxy is None

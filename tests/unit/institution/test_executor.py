@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class FakeForks:
         arguments: list[str],
         log_file: Path,
         environment: Mapping[str, str] | None = None,
+        modules: Sequence[str] = (),
     ) -> int:
         pid = 100 + len(self.started)
         self.started[pid] = [program, *arguments]

@@ -71,5 +71,6 @@ def _description() -> dict[str, object]:
         "main": sys.modules["__main__"].__name__,
         "random": [random.random(), float(np.random.random())],
         "torch": "torch" in sys.modules,
+        "colorsys": "colorsys" in sys.modules,
         "cuda": "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized(),
     }

@@ -270,6 +270,28 @@ def test_a_start_that_the_system_refuses_is_a_crash_of_that_process_alone(
     assert to_its_end(child("exit", "0")) == 0
 
 
+def test_a_child_finds_imported_what_it_will_need(
+    server: ForkServerClient, child: Callable[..., ChildProcess], tmp_path: Path
+) -> None:
+    assert not child_description(child, tmp_path / "before")["colorsys"]
+    path = tmp_path / "description"
+    with_modules = ChildProcess(
+        server, "child", PROGRAM, ["describe", str(path)], tmp_path / "log", 0, modules=["colorsys"]
+    )
+    assert to_its_end(with_modules) == 0
+    assert json.loads(path.read_text())["colorsys"]
+
+
+def test_a_module_that_is_missing_fails_the_process_that_needs_it(
+    server: ForkServerClient, child: Callable[..., ChildProcess], tmp_path: Path
+) -> None:
+    log_file = tmp_path / "log"
+    missing = ChildProcess(server, "child", PROGRAM, ["exit", "0"], log_file, 0, modules=["no_such_module"])
+    assert to_its_end(missing) == 1
+    assert "no_such_module" in log_file.read_text()
+    assert to_its_end(child("exit", "0")) == 0
+
+
 def _refuse(*_arguments: object) -> int:
     raise StartFailed("the server has no more processes")
 

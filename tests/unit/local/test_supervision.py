@@ -36,7 +36,7 @@ class FakeServer:
     def poll(self) -> None:
         """Do nothing, because no process ends by itself."""
 
-    def start(self, program: str, arguments: Any, log_file: Path, environment: Any = None) -> int:
+    def start(self, program: str, *_: Any) -> int:
         self.started.append(program)
         return 1 + len(self.started)
 
