@@ -14,12 +14,22 @@ from fedsilo.api.python_import import origin_of
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.text import comma_separated
 from fedsilo.cli.allow_import import add_allow_import
-from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid, MethodError, PolicyRefused
+from fedsilo.errors import (
+    DataInvalid,
+    FedsiloError,
+    ImportNotAllowed,
+    ManifestInvalid,
+    MethodError,
+    PolicyRefused,
+)
 from fedsilo.learning.metrics.chosen import class_scope
 from fedsilo.silo.shared_data import shared_data
 
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 """Endings of the files that are looked at of a folder, as `kubectl apply -f` does."""
+
+SINGLE_KINDS = (PolicyRefused, MethodError, DataInvalid)
+"""What may be wrong with a manifest beside its own faults, each with an exit code, which several files share."""
 
 _MODEL_FIELDS = ("spec.model", "spec.data", "spec.task")
 
@@ -42,15 +52,16 @@ def run(args: argparse.Namespace) -> int:
     """Print what would run; of what a manifest names nothing is imported but what is allowed.
 
     :raises ManifestInvalid: with all faults of all files.
-    :raises PolicyRefused: when there is none, and so many silos of a manifest would refuse its job that no round has a
-        quorum.
+    :raises PolicyRefused: when there is nothing else, and so many silos of a manifest would refuse its job that no
+        round has a quorum.
+    :raises MethodError: or `DataInvalid`, as for one file, when that is what is wrong with each that is not valid.
     """
     errors = [error for named in args.file for error in _look_at(named)]
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        kind = PolicyRefused if all(isinstance(error, PolicyRefused) for error in errors) else ManifestInvalid
-        raise kind("\n".join(map(str, errors)))
+        common = (kind for kind in SINGLE_KINDS if all(isinstance(error, kind) for error in errors))
+        raise next(common, ManifestInvalid)("\n".join(map(str, errors)))
     return 0
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.cli import validate
 from fedsilo.cli.main import main
+from fedsilo.errors import DataInvalid, FedsiloError, ManifestInvalid, MethodError, PolicyRefused
 from tests.unit.api.manifests import DIGITS, edited_manifest
 
 MISSPELT = edited_manifest(("localEpochs: 2", "localEpoch: 2"))
@@ -94,6 +96,30 @@ def test_what_a_policy_refuses_is_told_of_beside_the_faults(capsys: pytest.Captu
     ]
     assert main(["validate", "-f", "refused.yaml"]) == 5
     assert main(["validate", "-f", "refused.yaml", "-f", "bad.yaml"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"),
+    [
+        ((MethodError, MethodError), 7),
+        ((DataInvalid, DataInvalid), 3),
+        ((PolicyRefused, PolicyRefused), 5),
+        ((MethodError, PolicyRefused), 2),
+        ((ManifestInvalid, MethodError), 2),
+    ],
+)
+def test_several_files_end_with_the_exit_code_that_each_has(
+    kinds: tuple[type[FedsiloError], ...], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {Path(f"{place}.yaml"): kind("is wrong; mend it") for place, kind in enumerate(kinds)}
+
+    def report(file: Path) -> str:
+        if file in wrong:
+            raise wrong[file]
+        return "valid"
+
+    monkeypatch.setattr(validate, "_report", report)
+    assert main(["validate", "-f", "good.yml", *map(str, wrong)]) == code
 
 
 @pytest.mark.parametrize("command", ["check", "sweep"])
