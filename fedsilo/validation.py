@@ -22,6 +22,7 @@ from fedsilo.errors import FedsiloError, ImportNotAllowed, MethodError
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_validation
 from fedsilo.methods.method import declaring
 from fedsilo.silo.silo_check import silo_findings
 from fedsilo.tasks.interface import OWN_TASK_NAME
@@ -134,7 +135,7 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         method = registry.bind(job.spec.model_copy(update={"transforms": None}))
     try:
         with declaring(method):
-            found = [*check_job(method), *method.check()]
+            found = [*check_job(method), *check_validation(method), *method.check()]
             plan = JobPlan(method)
             _ = plan.exchanges, plan.steps
     except MethodError as error:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.api.patterns import DURATION, FORMATS, RFC1035_LABEL
+from fedsilo.methods import registry
 from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER
+from hack.combinations import method_of
 from hack.crd_choice_rules import CHOICE_RULES
 from hack.crd_pod_rules import POD_RULES
 from hack.crd_rule import Rule
@@ -41,6 +42,12 @@ def key_length(longest: int) -> Rule:
     return Rule(
         f"self.all(key, key.size() <= {longest})", f"has a key of more than {longest} characters; shorten it"
     )
+
+
+def scored_methods() -> list[str]:
+    """The built-in methods that have a model to score; of others the API server knows nothing."""
+    built_in = [name for name in registry.names() if registry.package_of(name) is None]
+    return [name for name in built_in if method_of(method=name).models.scored]
 
 
 def name_rules(longest: int) -> tuple[Rule, ...]:
@@ -225,7 +232,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             computed=True,
         ),
         Rule(
-            f"has(self.evaluation.testDataset) || self.method.name in {list(UNTRAINED_METHODS)}"
+            f"has(self.evaluation.testDataset) || !(self.method.name in {scored_methods()})"
             " || !has(self.data.validationFraction) || self.data.validationFraction > 0.0",
             "0: leaves the silos nothing to evaluate on; hold a part out, such as 0.1, "
             "or name a spec.evaluation.testDataset",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.api.digest import frozen_spec
 from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.api.job import FederatedJob
@@ -36,11 +35,6 @@ def contradictions(job: FederatedJob) -> Iterator[Finding]:
             yield field, name, "is not among spec.aggregator.datasets", remedy
     if test in held and public == test:
         yield PUBLIC_DATASET, public, TEST_EXAMPLES, "name another dataset of public examples"
-    trained = spec.method.name not in UNTRAINED_METHODS
-    if trained and spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
-        problem = "leaves the silos nothing to evaluate on"
-        remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
-        yield "spec.data.validationFraction", 0, problem, remedy
 
 
 def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:

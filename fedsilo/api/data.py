@@ -13,7 +13,11 @@ VALIDATION_FRACTION: Final = 0.1
 """Fraction of each silo's data that is kept out of training where the job does not say."""
 
 UNTRAINED_METHODS: Final = ("statistics",)
-"""Methods that train nothing: where the job does not say otherwise, they are of all examples."""
+"""Built-in methods that train nothing, and are of all examples where a job does not say otherwise.
+
+A list, since no digest of a specification may depend on which packages are installed; whatever else hangs on it asks
+the method (`JobModels.scored`).
+"""
 
 
 class PreprocessingSpec(Fields):

@@ -106,6 +106,16 @@ def check_public_data(method: Method) -> list[Finding]:
     return []
 
 
+def check_validation(method: Method) -> list[Finding]:
+    """The fault of a job that has models to score, and no examples for that."""
+    spec = method.spec
+    if not method.models.scored or spec.evaluation.test_dataset or spec.data.validation_fraction != 0:
+        return []
+    problem = "leaves the silos nothing to evaluate on"
+    remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
+    return [("spec.data.validationFraction", 0, problem, remedy)]
+
+
 def check_checkpoints(method: Method) -> list[Finding]:
     """The fault of checkpoints further apart than the job is long."""
     wanted, rounds = method.spec.evaluation.checkpoints, sum(phase.rounds for phase in method.phases())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import DataInvalid
 from fedsilo.readiness.announced import MAGNITUDES, MAX_MESSAGE, MAX_PLACES, AnnouncedFinding
-from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardises
+from fedsilo.readiness.facts import Facts, SiloData, standardises
 
 
 def findings_of(spec: FederatedJobSpec, data: SiloData) -> tuple[AnnouncedFinding, ...]:
@@ -28,7 +28,7 @@ def _data_findings(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iter
         yield AnnouncedFinding("UpdateTooSmall")
     if data.limits.privacy is not None:
         yield AnnouncedFinding("PrivacyUnreachable")
-    if facts.validation == 0 and scores_its_own(spec):
+    if facts.validation == 0 and data.only_silos_score:
         yield AnnouncedFinding("NoValidationExamples")
     # Whether a class is lacking or too small to be told of is one finding: the difference would be a count.
     classes = sorted([*facts.absent_classes(), *facts.small_classes(data.min_samples_per_class)])

@@ -14,7 +14,7 @@ import numpy as np
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import comma_separated
 from fedsilo.data.schema import feature_names
-from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardises
+from fedsilo.readiness.facts import Facts, SiloData, standardises
 from fedsilo.readiness.finding import SEVERITY, ReadinessFinding, Severity
 
 FEW_EXAMPLES = 4
@@ -24,7 +24,7 @@ FEW_EXAMPLES = 4
 def examine(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> list[ReadinessFinding]:
     """Everything that is worth saying about the silo's data."""
     return [
-        *_splits(spec, data, facts),
+        *_splits(data, facts),
         *_classes(spec, data, facts),
         *_features(spec, data, facts),
         *_duplicates(data, facts),
@@ -52,7 +52,7 @@ def _finding(
     return ReadinessFinding(code, severity or SEVERITY[code], silo, place, value, remedy)
 
 
-def _splits(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
+def _splits(data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
     if facts.train < 2:
         place, value = "training examples", str(facts.train)
         yield _finding("NoTrainingExamples", data.silo, place, value, "give the silo more data")
@@ -65,7 +65,7 @@ def _splits(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[Re
     if limits.privacy is not None:
         place, value, remedy = split_text(limits.privacy)
         yield _finding("PrivacyUnreachable", data.silo, place, value, remedy)
-    if facts.validation == 0 and scores_its_own(spec):
+    if facts.validation == 0 and data.only_silos_score:
         remedy = "give the silo more data, raise spec.data.validationFraction, or name a spec.evaluation.testDataset"
         value = f"0 of {facts.train}"
         yield _finding("NoValidationExamples", data.silo, "validation examples", value, remedy)

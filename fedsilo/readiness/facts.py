@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.arrays import Arrays, value_range
 from fedsilo.data.statistics import FeatureStatistics
@@ -47,6 +46,7 @@ class SiloData:
     :param min_samples_per_class: of job and silo together, as is `min_values_per_feature`.
     :param tells_counts: whether the silo's policy permits counts of its classes.
     :param tells_features: whether it permits statistics of its features.
+    :param only_silos_score: whether the job has a model that nobody scores but the silos.
     :param limits: of the number of examples that are trained on.
     """
 
@@ -58,6 +58,7 @@ class SiloData:
     min_values_per_feature: int
     tells_counts: bool
     tells_features: bool
+    only_silos_score: bool
     limits: TrainingLimits = TrainingLimits()
 
 
@@ -143,11 +144,6 @@ class Facts:
 def standardises(spec: FederatedJobSpec) -> bool:
     """Whether features of very different size do no harm."""
     return spec.data.preprocessing is not None and spec.data.preprocessing.standardise
-
-
-def scores_its_own(spec: FederatedJobSpec) -> bool:
-    """Whether there is a model that nobody scores but the silos."""
-    return spec.evaluation.test_dataset is None and spec.method.name not in UNTRAINED_METHODS
 
 
 def _pass(

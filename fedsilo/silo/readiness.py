@@ -11,6 +11,7 @@ from fedsilo.errors import DataInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.components.post_training import base_method, is_calibration_only
 from fedsilo.methods.differential_privacy import noise_multiplier
+from fedsilo.methods.method import Method
 from fedsilo.readiness.announce import findings_of
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.readiness.facts import SiloData, TrainingLimits
@@ -25,7 +26,7 @@ def silo_data(
     :param train: places of the examples that it trains on.
     :param validation: places of those that it sets aside.
     """
-    limits = ReplyLimits.of(spec, silo)
+    limits, method = ReplyLimits.of(spec, silo), registry.bind(spec)
     return SiloData(
         silo.metadata.name,
         arrays,
@@ -35,17 +36,18 @@ def silo_data(
         limits.min_values_per_feature,
         tells_counts="class_counts" in silo.spec.policy.payload_kinds,
         tells_features="feature_statistics" in silo.spec.policy.payload_kinds,
-        limits=_training_limits(spec, silo, arrays, train),
+        only_silos_score=spec.evaluation.test_dataset is None and method.models.scored,
+        limits=_training_limits(method, silo, arrays, train),
     )
 
 
-def _training_limits(spec: FederatedJobSpec, silo: Silo, arrays: Arrays, train: np.ndarray) -> TrainingLimits:
+def _training_limits(method: Method, silo: Silo, arrays: Arrays, train: np.ndarray) -> TrainingLimits:
     """What a round would refuse of the number of examples, see `learning.training.steps_of` and `noise_multiplier`."""
-    private, method = spec.privacy.differential_privacy, registry.bind(spec)
+    private, training = method.spec.privacy.differential_privacy, method.spec.training
     persons = arrays.persons if private is not None and private.unit == "person" else None
     records = len(train) if persons is None else len(np.unique(persons[train]))
     sends_model = method.models.shared.is_model and not is_calibration_only(base_method(method))
-    least = min_samples_per_update(silo.spec.policy) if sends_model and spec.training.trainer is None else 0
+    least = min_samples_per_update(silo.spec.policy) if sends_model and training.trainer is None else 0
     problem = None
     if private is not None and private.unit != "silo" and records:
         try:

@@ -13,6 +13,7 @@ from fedsilo.api.documents import read_documents
 from fedsilo.api.faults import MAX_FAULTS
 from fedsilo.api.loading import ManifestFaults, load, parse_manifest
 from fedsilo.errors import ManifestInvalid
+from fedsilo.validation import validate
 from tests.unit.api.bad_manifests import CASES, JOB
 from tests.unit.api.manifests import DIGITS, edited_manifest
 
@@ -193,7 +194,9 @@ def test_nothing_to_evaluate_on() -> None:
         (", validationFraction: 0.1", ", validationFraction: 0"),
         ("every: 1, testDataset: digits-test", "every: 1"),
     )
-    assert faults_in(text).endswith(
+    Path("bad.yaml").write_text(text)
+    (fault,) = validate(Path("bad.yaml"))
+    assert fault.line().endswith(
         "spec.data.validationFraction: 0: leaves the silos nothing to evaluate on; "
         "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
     )

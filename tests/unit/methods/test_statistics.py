@@ -11,11 +11,15 @@ import pytest
 
 from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.methods import registry
+from fedsilo.methods.checks import check_validation
 from fedsilo.methods.components.feature_statistics import (
     feature_statistics,
     large_parts,
     min_values_per_part,
 )
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.method import Method
+from fedsilo.methods.statistics import Statistics
 from fedsilo.silo.context import open_context
 from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding
 
@@ -220,3 +224,19 @@ def test_the_methods_that_train_nothing_are_those_of_all_examples() -> None:
         if registry.package_of(name) is None and not bound_method(name).models.scored
     }
     assert untrained == set(UNTRAINED_METHODS)
+
+
+class Counts(Statistics):
+    """A method of another package that trains nothing."""
+
+    name = "counts"
+
+
+@pytest.mark.parametrize(
+    ("method", "fraction", "faults"), [(Counts, 0, 0), (FedAvg, 0, 1), (FedAvg, 0.1, 0), (Counts, 0.1, 0)]
+)
+def test_only_a_method_with_something_to_score_needs_examples_for_that(
+    method: type[Method], fraction: float, faults: int
+) -> None:
+    spec = job_spec("fedavg", 1, data={"validationFraction": fraction})
+    assert len(check_validation(method(spec, method.Config()))) == faults

@@ -166,6 +166,7 @@ def findings_by_code(
         5,
         tells_counts=True,
         tells_features=True,
+        only_silos_score=True,
     )
     return {finding.code: finding for finding in findings_of(spec, data)}
 
