@@ -7,4 +7,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
+    # pytest asks all that a module of tests has for `__wrapped__` and the like, in each worker.
+    if name.startswith("_"):
+        raise AttributeError(name)
     return getattr(import_module("torchmetrics.functional"), name)

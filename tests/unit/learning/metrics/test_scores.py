@@ -158,3 +158,11 @@ def test_a_model_without_finite_probabilities_has_no_metric_of_them() -> None:
     scores = Scores(chosen_metrics("auroc", "average_precision", "recall"), TASK)
     scores.update(torch.full((4, CLASSES), torch.nan), torch.tensor([0, 1, 2, 3]))
     assert set(scores.figures().metrics) == {"recall"}
+
+
+def test_torchmetrics_is_imported_by_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while tests are collected, when pytest asks all that a module has what it wraps."""
+    asked: list[str] = []
+    monkeypatch.setattr(reference, "import_module", asked.append)
+    assert not hasattr(reference, "__wrapped__")
+    assert asked == []
