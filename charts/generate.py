@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 from typing import Any, Final
@@ -72,7 +73,8 @@ def main() -> int:
     return 0
 
 
-def files() -> dict[Path, str]:
+@cache
+def files() -> Mapping[Path, str]:
     """Each generated file -> its text."""
     schema = CHARTS / "fedsilo-silo" / "values.schema.json"
     readmes = (CHARTS / name / "README.md" for name in ("fedsilo", "fedsilo-silo"))

@@ -6,7 +6,9 @@ The models give the schemas; what is written here is what `kubectl get` shows.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -122,15 +124,19 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def files() -> dict[str, str]:
+@cache
+def files() -> Mapping[str, str]:
     """Name of each file -> its text."""
     return {
         f"{resource.plural}.yaml": HEADER
-        + yaml.safe_dump(definition(resource), sort_keys=False, width=110, allow_unicode=True)
+        + yaml.dump(
+            definition(resource), Dumper=yaml.CSafeDumper, sort_keys=False, width=110, allow_unicode=True
+        )
         for resource in RESOURCES
     }
 
 
+@cache
 def definition(resource: Resource) -> Schema:
     """The CustomResourceDefinition of a kind."""
     kind = resource.model.__name__
