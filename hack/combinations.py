@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 from fedsilo.api.faults import Finding
@@ -37,9 +37,9 @@ CONFIGURATION: Mapping[str, Sections] = {"fedconcat": STAGES, "fedconcat-id": ST
 """Methods whose configuration by default is for longer jobs -> another."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Feature:
-    """Something that a job can ask for.
+    """Something that a job can ask for; one is another than each other one, and a key.
 
     :param place: where it asks for it, as people write it.
     :param written: what it writes there.
@@ -149,21 +149,29 @@ def _values(sections: Sections, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def sections_of(*features: Feature, method: str = "fedavg") -> dict[str, Any]:
     """The specification of a small job of the method with these features."""
-    named = {"method": {"name": method, "config": dict(CONFIGURATION.get(method, {}))}}
-    beside, written = ((each.beside for each in features), (each.written for each in features))
-    sections = merge_sections(JOB, named, *beside, *written)
-    spec = FederatedJobSpec.model_validate(sections)
-    if registry.bind(spec).public_data is not None:
-        return merge_sections(sections, {"aggregation": {"publicDataset": "public"}})
+    sections, _ = _bound_job(*features, method=method)
     return sections
 
 
 def method_of(*features: Feature, method: str = "fedavg") -> Method:
     """The method of such a job."""
-    return registry.bind(FederatedJobSpec.model_validate(sections_of(*features, method=method)))
+    _, bound = _bound_job(*features, method=method)
+    return bound
 
 
-def refusals(*features: Feature, method: str = "fedavg") -> list[Finding]:
+@cache
+def refusals(*features: Feature, method: str = "fedavg") -> tuple[Finding, ...]:
     """What is wrong with such a job."""
     bound = method_of(*features, method=method)
-    return [*check_job(bound), *bound.check()]
+    return (*check_job(bound), *bound.check())
+
+
+def _bound_job(*features: Feature, method: str) -> tuple[dict[str, Any], Method]:
+    named = {"method": {"name": method, "config": dict(CONFIGURATION.get(method, {}))}}
+    beside, written = ((each.beside for each in features), (each.written for each in features))
+    sections = merge_sections(JOB, named, *beside, *written)
+    bound = registry.bind(FederatedJobSpec.model_validate(sections))
+    if bound.public_data is None:
+        return sections, bound
+    sections = merge_sections(sections, {"aggregation": {"publicDataset": "public"}})
+    return sections, registry.bind(FederatedJobSpec.model_validate(sections))

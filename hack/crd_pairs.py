@@ -117,11 +117,10 @@ FEATURES_WITHOUT_CEL: Final[Mapping[str, str]] = {
 """Feature that CEL does not see, by its name -> why."""
 
 
-def refused_pairs() -> Iterator[Pair]:
+@cache
+def refused_pairs() -> tuple[Pair, ...]:
     """The pairs of features that do not go together."""
-    for pair in combinations(FEATURES, 2):
-        if not are_one_field(*pair) and refusals(*pair):
-            yield pair
+    return tuple(pair for pair in combinations(FEATURES, 2) if not are_one_field(*pair) and refusals(*pair))
 
 
 def why_none(one: Feature, other: Feature) -> str:
@@ -133,6 +132,7 @@ def why_none(one: Feature, other: Feature) -> str:
     return "" if of_both(one, other) else third
 
 
+@cache
 def of_both(one: Feature, other: Feature) -> list[Finding]:
     """What is wrong with a job of both, without what already is with one of them and the other's company."""
     company = [*refusals(replace(one, written={}), other), *refusals(one, replace(other, written={}))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from types import CodeType
 from typing import Any
 
 from hack.crd_schemas import Schema
@@ -28,9 +30,14 @@ class Value:
 
 def holds(rule: str, specification: Mapping[str, Any]) -> bool:
     """Whether a specification with its defaults keeps a rule."""
+    return bool(eval(_compiled_rule(rule), {"self": Value(specification)}))
+
+
+@cache
+def _compiled_rule(rule: str) -> CodeType:
     python = re.sub(r"has\(([\w.]+)\.(\w+)\)", r"('\2' in \1)", rule)
     python = re.sub(r"!(?!=)", " not ", python.replace("&&", "and").replace("||", "or"))
-    return bool(eval(python, {"self": Value(specification)}))
+    return compile(python.strip(), rule, "eval")
 
 
 def filled_value(value: Any, schema: Schema) -> Any:

@@ -63,12 +63,12 @@ def test_reasons_say_which_an_api_server_knows() -> None:
 
 @pytest.mark.parametrize("feature", FEATURES, ids=FEATURES_BY_NAME)
 def test_a_feature_goes_by_itself(feature: Feature) -> None:
-    assert refusals(feature) == []
+    assert refusals(feature) == ()
 
 
 def test_a_method_goes_by_itself() -> None:
     for name in registry.names():
-        assert refusals(method=name) == [], name
+        assert refusals(method=name) == (), name
 
 
 def test_every_transform_is_among_the_features() -> None:

@@ -33,7 +33,7 @@ from tests.unit.operator.job.objects import manifest
 (_VERSION,) = definition(RESOURCES[0])["spec"]["versions"]
 SPECIFICATION = _VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
-REFUSED_PAIRS = list(refused_pairs())
+REFUSED_PAIRS = refused_pairs()
 RULED_PAIRS = list(ruled_pairs())
 
 FEATURE_VARIANTS: Sequence[tuple[str, Sections]] = (
