@@ -50,6 +50,7 @@ def by_name(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
     return {point.name: point for point in found}
 
 
+@cache
 def _reference(point: EntryPoint) -> tuple[str, str] | None:
     """Module and name in it of an entry point, without the class inside that name or extras; None of another form."""
     found = EntryPoint.pattern.match(point.value)
@@ -152,7 +153,7 @@ def bind(spec: FederatedJobSpec) -> Method:
     :raises MethodError: when a third party's entry point does not load or is not a declaration.
     """
     name = spec.method.name
-    if name not in names():
+    if name not in _entry_points():
         remedy = closest_or(name, names(), f"`fedsilo methods` describes them; {_OF_A_PACKAGE}")
         raise ManifestFaults([Fault("", "", "spec.method.name", name, "is not a known method", remedy)])
     declaration = get(name)
