@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
@@ -72,31 +72,18 @@ def _is_under_way(job: Object) -> bool:
     return "startTime" in status_of(job) and not over
 
 
-def ahead(
-    rank: Rank, silos: frozenset[str], me: str, mine: frozenset[str], others: Iterable[Competitor]
-) -> Iterator[Competitor]:
+def ahead(rank: Rank, silos: frozenset[str], others: Iterable[Competitor]) -> Iterator[Competitor]:
     """Jobs that go first in silos that this one asks for: each frees them again after a while, if it cannot run.
 
     A job that tries and finds no room goes first. One that is put off lets others try, but for those of a lower
-    priority than its own while jobs that it knows hold what it waits for: it tries as soon as they are gone.
+    priority than its own while it waits for jobs that it knows: it tries as soon as they are gone. Whether they are
+    does not matter here, or a job that made room for it would at once take the room again.
 
     :param rank: the asking job's place.
     :param silos: that it asks for.
-    :param me: its namespace/name.
-    :param mine: silos in which its own agents are asked to run now.
     """
-    known = tuple(others)
-    asked = {one.job: one.asks for one in known} | {me: mine}
-    for other in known:
+    for other in others:
         if other.rank > rank or not other.gang.silos & silos:
             continue
-        if not other.gang.put_off or (other.rank[0] < rank[0] and is_held(other.gang, asked)):
+        if not other.gang.put_off or (other.rank[0] < rank[0] and other.gang.competitors):
             yield other
-
-
-def is_held(gang: Gang, asked: Mapping[str, frozenset[str]]) -> bool:
-    """Whether jobs that a gang knows still have what it waits for.
-
-    :param asked: by namespace/name of a job, the silos in which it asks for its agents to run.
-    """
-    return any(asked.get(name, frozenset()) & gang.silos for name in gang.competitors)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import Object, reference, status_of, uid_of
+from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.status import AwaitedAgent
 from fedsilo.api.timestamps import parse_timestamp
-from fedsilo_operator.job.competitors import Competitor, ahead, is_held, rank_of
+from fedsilo_operator.job.competitors import Competitor, ahead, rank_of
 from fedsilo_operator.job.gang import (
     MAX_AWAITED,
     MAX_COMPETITORS,
@@ -99,10 +99,9 @@ class _GangState:
     ) -> _GangState:
         members = [silo for silo in state.participants if silo.failure is None]
         silos = frozenset(str(silo.ref) for silo in members)
-        asks = silos if state.has_started and not Gang.read(state.observed).put_off else frozenset[str]()
         participation, batch = job.spec.participation, state.aggregator.children.get(JOB)
         some = participation.min_silos is not None and participation.fraction == 1
-        first = ahead(rank_of(state.observed), silos, reference(state.observed), asks, others)
+        first = ahead(rank_of(state.observed), silos, others)
         return cls(
             state.observed,
             timedelta(seconds=job.spec.start_seconds),
@@ -131,8 +130,10 @@ class _GangState:
         return Gang(before.attempt, deadline=self.now + self.start)
 
     def _is_free(self, before: Gang) -> bool:
+        """Whether the jobs that were in its way no longer ask for what it waits for."""
         asked = {one.job: one.asks for one in self.others}
-        return bool(before.competitors) and not is_held(before, asked)
+        held = any(asked.get(name, frozenset()) & before.silos for name in before.competitors)
+        return bool(before.competitors) and not held
 
     def go_on(self, before: Gang) -> Gang:
         """A job whose agents are asked to run."""

@@ -260,6 +260,19 @@ def test_no_job_takes_from_under_a_waiting_one_of_higher_priority() -> None:
         assert asks(harness) == [begins, begins]
 
 
+def test_a_job_that_made_room_for_one_of_higher_priority_leaves_it_to_that() -> None:
+    """It would otherwise take the room, find itself in the way, and free it again, without a pause."""
+    harness = half_started()
+    known = {"competitors": ["federation/digits"], "retryTime": timestamp(START + timedelta(hours=1))}
+    put_competitor(harness, competitor("urgent", waits=str(SOUTH), priority=5, attempt=1, **known))
+    harness.settle()
+    assert harness.job["metadata"]["name"] == "digits"
+    before = gang(harness)
+    assert (asks(harness), before["competitors"]) == ([False, False], ["federation/urgent"])
+    pass_time(harness, 15)
+    assert (asks(harness), gang(harness)) == ([False, False], before)
+
+
 def test_a_job_over_other_silos_is_no_competitor() -> None:
     harness = half_started()
     put_competitor(harness, competitor("older", waits=str(EAST)))
