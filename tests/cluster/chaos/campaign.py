@@ -174,24 +174,24 @@ def _manifest(places: ClusterFederation, spec: dict[str, Any]) -> Object:
     return job
 
 
-def _others(places: ClusterFederation) -> list[Object]:
+def _silo_objects(places: ClusterFederation) -> list[Object]:
     return [item for item in places.objects if item["kind"] != "FederatedJob"]
 
 
 def _expected_digest(places: ClusterFederation, spec: dict[str, Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        return str(run_here([*_others(places), _manifest(places, spec)], Path(folder))["model"]["sha256"])
+        return str(run_here([*_silo_objects(places), _manifest(places, spec)], Path(folder))["model"]["sha256"])
 
 
 def _await_end(places: ClusterFederation, job: Object) -> Object:
-    def ended() -> Object | None:
+    def end_status() -> Object | None:
         try:
             status = _status(places, job)
         except UNREACHABLE:
             return None
         return status if status.get("completionTime") else None
 
-    return wait_until(ended, f"the end of {job['metadata']['name']}", 2 * END_SECONDS)
+    return wait_until(end_status, f"the end of {job['metadata']['name']}", 2 * END_SECONDS)
 
 
 def _wave(campaign: Campaign, expected: dict[str, str], count: int) -> tuple[Counter[str], int]:
@@ -214,7 +214,7 @@ def _wave(campaign: Campaign, expected: dict[str, str], count: int) -> tuple[Cou
 
 
 def main() -> int:
-    """Run the campaign; 1 when a model is another, or a job fails."""
+    """Run jobs of three kinds in chaos; 1 when a model is another, or a job fails."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -228,7 +228,7 @@ def main() -> int:
         for item in places.objects:
             if item["kind"] == "Silo":
                 item["spec"]["policy"] |= POLICY
-        kubectl.apply(*_others(places))
+        kubectl.apply(*_silo_objects(places))
         expected = {kind: _expected_digest(places, spec) for kind, spec in KINDS.items()}
         random = Random(args.seed)
         while (left := args.disturbances - sum(happened.values())) > 0:
