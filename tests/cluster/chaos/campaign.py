@@ -180,7 +180,9 @@ def _silo_objects(places: ClusterFederation) -> list[Object]:
 
 def _expected_digest(places: ClusterFederation, spec: dict[str, Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        return str(run_here([*_silo_objects(places), _manifest(places, spec)], Path(folder))["model"]["sha256"])
+        return str(
+            run_here([*_silo_objects(places), _manifest(places, spec)], Path(folder))["model"]["sha256"]
+        )
 
 
 def _await_end(places: ClusterFederation, job: Object) -> Object:
