@@ -263,7 +263,10 @@ def test_no_job_takes_from_under_a_waiting_one_of_higher_priority() -> None:
 def test_a_job_that_made_room_for_one_of_higher_priority_leaves_it_to_that() -> None:
     """A job that took the room back would find itself in the way and free it again, without a pause."""
     harness = half_started()
-    known = {"competitors": ["federation/digits"], "retryTime": timestamp(START + timedelta(hours=1))}
+    known: dict[str, Any] = {
+        "competitors": ["federation/digits"],
+        "retryTime": timestamp(START + timedelta(hours=1)),
+    }
     put_competitor(harness, competitor("urgent", waits=str(SOUTH), priority=5, attempt=1, **known))
     harness.settle()
     assert harness.job["metadata"]["name"] == "digits"
