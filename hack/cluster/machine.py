@@ -146,14 +146,15 @@ def weigh_group(group: Path) -> None:
 
 def make_cgroup() -> None:
     """Make the control group under which kubelet puts every pod, with every controller that there is."""
-    for root in _hierarchies():
-        group = root / CGROUP
+    groups = [root / CGROUP for root in _hierarchies()]
+    for group in groups:
         group.mkdir(exist_ok=True)
-        weigh_group(group)
     if SUBTREE.exists():
         for controller in (SUBTREE.parent / "cgroup.controllers").read_text().split():
             with suppress(OSError):  # kubelet names those that it misses
                 SUBTREE.write_text(f"+{controller}")
+    for group in groups:  # in version 2, a group has a weight once its parent hands the controller on
+        weigh_group(group)
 
 
 def allow_watchers() -> None:
